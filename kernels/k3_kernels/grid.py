@@ -1,0 +1,51 @@
+"""Dot products whose value does not depend on the order of summation.
+
+A BLAS picks another summation order when a call has more rows, another width or another thread
+count, so a row's last bits change with its company. Here both factors of a dot product are first
+rounded to a power-of-two grid with so few bits that every partial sum fits the 53-bit mantissa of
+float64. Then no addition rounds, and **any** order gives the same bits: rows may be batched,
+experts sliced and threads added freely.
+
+Bits of one block of BLOCK = 128 terms: 26 for the activation (float32 has 24), 20 for the weight,
+7 for the count of terms: 53. Twenty fixed-point bits hold every FP8 value (e4m3 spans 18), an FP4
+value as long as its block scale is within 2^12 of its neighbours', and a bf16 weight down to 2^-12
+of the largest in its block; anything smaller is off by at most 2^-21 of that largest. Where both
+factors are activations, 23 bits each.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+BLOCK = 128
+ACTIVATION_BITS = 26
+PAIR_BITS = 23
+MANTISSA_BITS = 53
+_EXPONENT_FIELD = 0x7FF0000000000000
+
+
+def weight_bits(terms: int) -> int:
+    """Bits left for a weight when `terms` products are summed exactly (20 for 128 terms)."""
+    return MANTISSA_BITS - ACTIVATION_BITS - (terms - 1).bit_length()
+
+
+def power_of_two_below(x: Tensor) -> Tensor:
+    """Largest power of two <= x, elementwise (0 for 0); x f64 >= 0."""
+    return (x.view(torch.int64) & _EXPONENT_FIELD).view(torch.float64)
+
+
+def to_grid(x: Tensor, bits: int = ACTIVATION_BITS, dim: int = -1) -> Tensor:
+    """Round f64 `x` to `bits` bits relative to the largest magnitude along `dim`.
+
+    Adding and subtracting 1.5 * 2^k leaves a multiple of 2^(k-52), rounded half to even.
+    """
+    largest = torch.linalg.vector_norm(x, float("inf"), dim, keepdim=True)
+    magic = power_of_two_below(largest) * (1.5 * 2.0 ** (MANTISSA_BITS - bits))
+    return (x + magic) - magic
+
+
+def to_fixed_grid(x: Tensor, quantum: float) -> Tensor:
+    """Round f64 `x` to multiples of `quantum` (a power of two); |x| < 2^51 * quantum."""
+    magic = 1.5 * quantum * 2.0**52
+    return (x + magic) - magic
