@@ -1,0 +1,85 @@
+"""A worker behind frames: what a spark's daemon calls with payloads, bytes in and bytes out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+import torch
+
+from k3d.errors import FabricError, HandshakeRefused
+from k3d.experts.dispatch import DTYPES, DispatchLayout, as_bytes
+from k3d.experts.shape import ExpertShape
+from k3d.experts.worker import SliceWorker
+from k3d.fabric.facts import Facts, ShapeNumber
+
+
+class FrameWorker:
+    """One slice of a tier's experts, driven by what LOAD, COMMIT and DISPATCH carry."""
+
+    def __init__(
+        self,
+        shape: ExpertShape,
+        slots: int,
+        slice_index: int,
+        slice_count: int,
+        dtype: str,
+        name: str,
+    ) -> None:
+        self._worker = SliceWorker(shape, slots, slice_index, slice_count, name=name)
+        self._layout = DispatchLayout(shape, DTYPES[dtype])
+
+    @property
+    def epoch(self) -> int:
+        return self._worker.epoch
+
+    @property
+    def loaded(self) -> int:
+        return self._worker.loaded
+
+    @property
+    def packed_bytes(self) -> int:
+        return self._worker.packed_bytes
+
+    def load(self, slot: int, layer: int, expert: int, record: memoryview, digest: bytes) -> None:
+        self._worker.load(slot, layer, expert, record, digest)
+
+    def commit(self, epoch: int) -> None:
+        self._worker.commit(epoch)
+
+    def reset(self) -> None:
+        self._worker.reset()
+
+    def serve(self, epoch: int, layer: int, payload: memoryview, rows: int) -> Sequence[memoryview]:
+        """Parts of the PARTIAL payload; a dispatch of another epoch is refused."""
+        if epoch != self._worker.epoch:
+            raise FabricError(
+                f"{self._worker.name} holds epoch {self._worker.epoch}; the dispatch is of {epoch}",
+                hint="the Station reloads the spark",
+            )
+        if layer not in self._worker.shape.layers:
+            raise FabricError(f"a dispatch for layer {layer}, which has no routed experts")
+        ids, weights, x = self._layout.read_dispatch(payload, rows)
+        with torch.inference_mode():
+            served, partial = self._worker.serve(layer, ids, weights, x)
+        return as_bytes(served), as_bytes(partial)
+
+
+def shape_facts(shape: ExpertShape) -> dict[str, ShapeNumber]:
+    """A shape as plain values, for a handshake."""
+    return msgspec.to_builtins(shape)
+
+
+def worker_from_facts(facts: Facts) -> FrameWorker:
+    """The worker that a Station's facts ask for. Raises HandshakeRefused for incomplete ones."""
+    try:
+        shape = msgspec.convert(facts.shape, ExpertShape)
+    except msgspec.ValidationError as error:
+        raise HandshakeRefused(f"{facts.node} sent an expert shape that is none: {error}") from None
+    index, count, slots, dtype = (
+        facts.slice_index, facts.slice_count, facts.slots, facts.dtype
+    )  # fmt: skip
+    if index is None or count is None or slots is None or dtype not in DTYPES:
+        raise HandshakeRefused(f"{facts.node} did not say which slice, slots and dtype to serve")
+    torch.set_num_threads(1)
+    return FrameWorker(shape, slots, index, count, dtype, facts.calling or "spark")

@@ -1,0 +1,132 @@
+"""Routed experts of a checkpoint, one record at a time, whatever release format they are in.
+
+| release | codes (U8) | scales | value |
+| --- | --- | --- | --- |
+| modelopt NVFP4 | weight | weight_scale F8_E4M3, weight_scale_2 F32 | code * scale * scale_2 |
+| packed NVFP4 | weight_packed | weight_scale, weight_global_scale F32 | code * scale / global |
+| packed MXFP4 | weight_packed | weight_scale U8 | code * 2^(scale - 127) |
+
+"packed" are the compressed-tensors layouts. Activation scales (input_scale) are not used. The
+suffixes present decide, never the config or the repository's name.
+"""
+
+from __future__ import annotations
+
+import math
+
+from torch import Tensor
+
+from k3d.errors import CheckpointError
+from k3d.experts.record import ExpertTensors, pack_record
+from k3d.experts.shape import FP4_GROUP, ExpertFormat, ExpertShape, grid_exponent
+from k3d.model.checkpoint import Checkpoint
+
+PROJECTIONS = ("w1", "w3", "w2")
+_LARGEST_NVFP4 = 6.0 * 448.0
+_LARGEST_CODE = 6.0
+
+
+class ExpertSource:
+    """Records in any order; `shape` carries what the whole pod must agree on."""
+
+    def __init__(self, checkpoint: Checkpoint) -> None:
+        self.checkpoint = checkpoint
+        config = checkpoint.config
+        first = self._name(config.moe_layers[0], 0, "w1")
+        self._packed = f"{first}.weight_packed" in checkpoint
+        self._divides = f"{first}.weight_global_scale" in checkpoint
+        self._format: ExpertFormat = "mxfp4" if self._packed and not self._divides else "nvfp4"
+        self._down_scales: dict[tuple[int, int], Tensor] = {}
+        unbounded = ExpertShape(
+            layers=config.moe_layers,
+            experts=config.experts,
+            latent=config.latent_size,
+            width=config.expert_width,
+            top_k=config.top_k,
+            format=self._format,
+            situ_beta=config.situ_beta,
+            situ_linear_beta=config.situ_linear_beta,
+            grid_exponents=(),
+        )
+        exponents = tuple(
+            grid_exponent(
+                self._largest_down(layer),
+                unbounded.atom_columns,
+                config.situ_bound,
+                config.routed_scaling,
+            )
+            for layer in config.moe_layers
+        )
+        self.shape = ExpertShape(**{**unbounded.__dict__, "grid_exponents": exponents})
+
+    def record(self, layer: int, expert: int) -> bytes:
+        """The packed record of one expert. Raises CheckpointError naming the tensor."""
+        projections = [self._projection(layer, expert, name) for name in PROJECTIONS]
+        codes, scales, global_scales = zip(*projections, strict=True)
+        return pack_record(self.shape, ExpertTensors(codes, scales, global_scales))
+
+    def skip(self) -> None:
+        """Count every expert tensor as consumed: a staged bank serves them."""
+        for layer in self.shape.layers:
+            for expert in range(self.shape.experts):
+                for name in PROJECTIONS:
+                    self.checkpoint.claim(self._tensor_names(layer, expert, name))
+
+    def _name(self, layer: int, expert: int, projection: str) -> str:
+        return f"model.layers.{layer}.block_sparse_moe.experts.{expert}.{projection}"
+
+    def _tensor_names(self, layer: int, expert: int, projection: str) -> list[str]:
+        name = self._name(layer, expert, projection)
+        suffixes = ["weight_packed" if self._packed else "weight", "weight_scale"]
+        if self._format == "nvfp4":
+            suffixes.append("weight_global_scale" if self._divides else "weight_scale_2")
+        names = [f"{name}.{suffix}" for suffix in suffixes]
+        optional = [f"{name}.{suffix}" for suffix in ("input_scale", "input_global_scale")]
+        return names + [extra for extra in optional if extra in self.checkpoint]
+
+    def _projection(self, layer: int, expert: int, projection: str) -> tuple[Tensor, Tensor, float]:
+        shape = self.shape
+        out, width = (
+            (shape.latent, shape.width) if projection == "w2" else (shape.width, shape.latent)
+        )
+        names = self._tensor_names(layer, expert, projection)
+        read = self.checkpoint.read
+        codes = read(names[0], (out, width // 2), "U8")
+        scale_dtypes = ("F8_E4M3",) if self._format == "nvfp4" else ("U8", "F8_E8M0")
+        scales = read(names[1], (out, width // FP4_GROUP[self._format]), *scale_dtypes)
+        self._check_scales(names[1], scales)
+        if self._format == "mxfp4":
+            return codes, scales, 1.0
+        global_scale = self._global_scale(names[2])
+        self.checkpoint.claim(names[2:])  # activation scales serve FP4 activations, not used here
+        return codes, scales, global_scale
+
+    def _check_scales(self, name: str, scales: Tensor) -> None:
+        """An e4m3 0x7f / 0xff or an e8m0 0xff is NaN: no release stores one."""
+        bad = (scales & 0x7F) == 0x7F if self._format == "nvfp4" else scales == 0xFF
+        if bad.any():
+            raise CheckpointError(f"tensor {name} holds a NaN scale", hint="fetch the shard again")
+
+    def _global_scale(self, name: str) -> float:
+        entry = self.checkpoint.entry(name)
+        if math.prod(entry.shape) != 1 or entry.dtype != "F32":
+            raise CheckpointError(f"tensor {entry.name} is {entry.dtype} {list(entry.shape)}, not "
+                                  "one F32 scale")  # fmt: skip
+        value = float(self.checkpoint.peek(name).view(()))
+        if not math.isfinite(value) or value <= 0:
+            raise CheckpointError(f"tensor {entry.name} is {value}, not a scale")
+        return 1.0 / value if self._divides else value
+
+    def _largest_down(self, layer: int) -> float:
+        """A bound on |w2| over a layer's experts, from scales alone."""
+        largest = 0.0
+        for expert in range(self.checkpoint.config.experts):
+            name = self._name(layer, expert, "w2")
+            if self._format == "nvfp4":
+                suffix = "weight_global_scale" if self._divides else "weight_scale_2"
+                scale = self._global_scale(f"{name}.{suffix}")
+                largest = max(largest, _LARGEST_NVFP4 * scale)
+            else:
+                scales = self.checkpoint.peek(f"{name}.weight_scale")
+                largest = max(largest, _LARGEST_CODE * 2.0 ** (int(scales.max()) - 127))
+        return largest

@@ -1,0 +1,139 @@
+"""A worker: the experts of one tier on one node, whole or as a slice, and what it computes."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+import numpy as np
+import torch
+from blake3 import blake3
+from k3_kernels import ExpertWeights, expert_contributions
+from torch import Tensor
+
+from k3d.errors import BankError
+from k3d.experts.record import decode_atoms
+from k3d.experts.shape import ExpertShape
+
+ABSENT = -1
+DECODED_CACHE_BYTES = 64 * 2**20
+
+
+class SliceWorker:
+    """Slots of packed expert slices and a bounded cache of decoded ones.
+
+    Memory is `slots_used` packed slices plus `cache_bytes`; the packed bytes are the truth.
+    """
+
+    def __init__(
+        self,
+        shape: ExpertShape,
+        slots: int,
+        slice_index: int = 0,
+        slice_count: int = 1,
+        *,
+        cache_bytes: int = DECODED_CACHE_BYTES,
+        name: str = "worker",
+    ) -> None:
+        self.shape = shape
+        self.slots = slots
+        self.slice_index = slice_index
+        self.slice_count = slice_count
+        self.name = name
+        self.epoch = 0
+        self._slice_bytes = shape.slice_bytes(slice_count)
+        self._packed = torch.empty(slots, self._slice_bytes, dtype=torch.uint8)
+        # [layer, expert] -> slot or ABSENT: what a dispatch is resolved with
+        self._slot_of = torch.full(
+            (max(shape.layers) + 1, shape.experts), ABSENT, dtype=torch.int32
+        )
+        self._decoded: OrderedDict[int, ExpertWeights] = OrderedDict()
+        self._cache_bytes = cache_bytes
+        self._cached_bytes = 0
+
+    @property
+    def loaded(self) -> int:
+        return int((self._slot_of != ABSENT).sum())
+
+    @property
+    def packed_bytes(self) -> int:
+        """Bytes of expert slices served."""
+        return self.loaded * self._slice_bytes
+
+    def load(self, slot: int, layer: int, expert: int, record: memoryview, digest: bytes) -> None:
+        """Put one slice in a slot; bytes that do not match their blake3 digest are refused."""
+        where = f"{self.name}: layer {layer} expert {expert}"
+        if len(record) != self._slice_bytes:
+            raise BankError(f"{where}: a slice of {len(record)} bytes, not {self._slice_bytes}")
+        if blake3(record).digest() != digest:
+            raise BankError(
+                f"{where}: the slice does not match its hash", hint="it was damaged on the way"
+            )
+        if not 0 <= slot < self.slots:
+            raise BankError(f"{where}: slot {slot} of {self.slots}")
+        if layer not in self.shape.layers or not 0 <= expert < self.shape.experts:
+            raise BankError(f"{where}: no such expert in this model")
+        self._slot_of[self._slot_of == slot] = ABSENT
+        self._packed[slot].numpy()[:] = np.frombuffer(record, dtype=np.uint8)
+        self._slot_of[layer, expert] = slot
+        self._forget(slot)
+
+    def commit(self, epoch: int) -> None:
+        self.epoch = epoch
+
+    def reset(self) -> None:
+        """Forget every slice."""
+        self._slot_of.fill_(ABSENT)
+        self._decoded.clear()
+        self._cached_bytes = 0
+        self.epoch = 0
+
+    def serve(self, layer: int, ids: Tensor, weights: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Compute what is asked: ids i32 [rows, top_k], ABSENT where another tier serves.
+
+        Each expert is decoded and read once, its rows grouped. Returns served ids i32
+        [rows, top_k] (what was really computed) and the partial i64 [rows, latent].
+        """
+        shape = self.shape
+        partial = torch.zeros(x.shape[0], shape.latent, dtype=torch.int64)
+        served = torch.full_like(ids, ABSENT)
+        slots = self._slot_of[layer]
+        exponent = shape.grid_exponent(layer)
+        for expert in torch.unique(ids).tolist():
+            if expert == ABSENT:
+                continue
+            if not 0 <= expert < shape.experts or slots[expert] == ABSENT:
+                raise BankError(
+                    f"{self.name} is asked for layer {layer} expert {expert}, which it does not "
+                    "hold",
+                    hint="its slots and the map in force disagree; reload it",
+                )
+            rows, places = torch.nonzero(ids == expert, as_tuple=True)
+            partial[rows] += expert_contributions(
+                x[rows],
+                weights[rows, places],
+                self._weights(int(slots[expert])),
+                beta=shape.situ_beta,
+                linear_beta=shape.situ_linear_beta,
+                grid_exponent=exponent,
+            )
+            served[rows, places] = expert
+        return served, partial
+
+    def _weights(self, slot: int) -> ExpertWeights:
+        """Decoded weights of a slot, least recently used ones given up beyond the budget."""
+        found = self._decoded.get(slot)
+        if found is not None:
+            self._decoded.move_to_end(slot)
+            return found
+        decoded = decode_atoms(self.shape, self._packed[slot])
+        self._decoded[slot] = decoded
+        self._cached_bytes += decoded.size_bytes
+        while self._cached_bytes > self._cache_bytes and len(self._decoded) > 1:
+            _, dropped = self._decoded.popitem(last=False)
+            self._cached_bytes -= dropped.size_bytes
+        return decoded
+
+    def _forget(self, slot: int) -> None:
+        dropped = self._decoded.pop(slot, None)
+        if dropped is not None:
+            self._cached_bytes -= dropped.size_bytes
