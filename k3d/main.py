@@ -1,0 +1,177 @@
+"""`k3d`: the daemon of a node, and the model without a pod. Heavy imports wait for their verb."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import signal
+import sys
+from pathlib import Path
+from types import FrameType
+from typing import NoReturn
+
+from k3d import __version__
+from k3d.errors import ConfigError, ExitCode, K3Error
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run one verb; returns its exit code. Errors are one sentence on stderr."""
+    options = _parser().parse_args(arguments)
+    try:
+        return options.run(options)
+    except K3Error as error:
+        if getattr(options, "json", False):
+            _print_json_error(error)
+        else:
+            _say(f"k3d {options.verb}: {error.message}")
+            if error.hint:
+                _say(f"  {error.hint}")
+        return int(error.code)
+    except KeyboardInterrupt:
+        return int(ExitCode.INTERRUPT)
+    except BrokenPipeError:
+        sys.stderr.close()
+        return int(ExitCode.FAILED)
+
+
+def _print_json_error(error: K3Error) -> None:
+    document = {
+        "type": "error",
+        "code": int(error.code),
+        "name": error.code.name,
+        "retryable": error.retryable,
+        "message": error.message,
+        "hint": error.hint,
+    }
+    _say(json.dumps(document))
+
+
+def _say(words: str) -> None:
+    """Words go to stderr; stdout is for data."""
+    sys.stderr.write(f"{words}\n")
+
+
+def _put(data: str) -> None:
+    sys.stdout.write(f"{data}\n")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="k3d", description="The k3pod daemon of one node.")
+    parser.add_argument("--version", action="version", version=f"k3d {__version__}")
+    verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
+
+    station = verbs.add_parser("station", help="run the Station of a pod")
+    station.add_argument("--placement", help="placement policy, a name or a TOML file")
+    station.add_argument("--dtype", choices=("bf16", "fp32"), help="activation type")
+    station.add_argument("--chunk", type=_positive, help="prompt tokens a pass")
+    station.add_argument("--transport", choices=("shm", "tcp", "inproc"))
+    station.set_defaults(run=_station)
+
+    spark = verbs.add_parser("spark", help="run one spark of a pod")
+    spark.add_argument("--name", required=True, help="the node's name in the description")
+    spark.add_argument("--model-digest", help="refuse a Station that serves another model")
+    spark.add_argument("--transport", choices=("shm", "tcp"))
+    spark.set_defaults(run=_spark)
+    for daemon in (station, spark):
+        daemon.add_argument("--home", help="K3 home; see k3d(8)")
+        daemon.add_argument("--pod", default="embedded", help="pod description, a name or a file")
+
+    logits = verbs.add_parser("logits", help="logits of given token ids, without a pod")
+    logits.add_argument("--out", required=True, type=Path, help="float64 .npy [ids, vocab]")
+    logits.set_defaults(run=_logits)
+    generate = verbs.add_parser("generate", help="greedy continuation of ids, without a pod")
+    generate.add_argument("--max-tokens", type=_positive, default=64)
+    generate.set_defaults(run=_generate)
+    for offline in (logits, generate):
+        offline.add_argument("checkpoint", type=Path)
+        offline.add_argument("--ids", required=True, type=Path, help="JSON list of token ids")
+        offline.add_argument("--dtype", choices=("bf16", "fp32"), default="bf16")
+        offline.add_argument("--chunk", type=_positive, default=256, help="tokens a pass")
+        offline.add_argument("--json", action="store_true", help="JSON on stdout, errors too")
+    return parser
+
+
+def _positive(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{text} is below 1")
+    return value
+
+
+def _read_ids(path: Path) -> list[int]:
+    try:
+        ids = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"ids file {path} cannot be read: {error}") from None
+    if not isinstance(ids, list) or not all(type(i) is int for i in ids):
+        raise ConfigError(f"ids file {path} is not a JSON list of token ids")
+    if not ids:
+        raise ConfigError(f"ids file {path} holds no token id")
+    return ids
+
+
+def _logits(options: argparse.Namespace) -> int:
+    import numpy as np
+
+    from k3d.engine.offline import OfflineModel
+
+    ids = _read_ids(options.ids)
+    offline = OfflineModel(options.checkpoint, options.dtype, min(options.chunk, len(ids)))
+    logits = offline.logits(ids, min(options.chunk, len(ids))).numpy()
+    try:
+        with options.out.open("wb") as file:
+            np.save(file, logits)
+    except OSError as error:
+        raise K3Error(f"{options.out} cannot be written: {error.strerror}") from None
+    _say_leftover(offline.leftover)
+    if options.json:
+        _put(json.dumps({"schema": "k3d.logits/1", "shape": logits.shape, "out": str(options.out)}))
+    return int(ExitCode.OK)
+
+
+def _generate(options: argparse.Namespace) -> int:
+    from k3d.engine.offline import OfflineModel
+
+    ids = _read_ids(options.ids)
+    chunk = min(options.chunk, len(ids))
+    offline = OfflineModel(options.checkpoint, options.dtype, chunk)
+    tokens = offline.generate(ids, options.max_tokens, chunk)
+    _say_leftover(offline.leftover)
+    _put(json.dumps({"ids": tokens}) if options.json else " ".join(map(str, tokens)))
+    return int(ExitCode.OK)
+
+
+def _say_leftover(leftover: object) -> None:
+    from k3d.model.checkpoint import Leftover
+
+    assert isinstance(leftover, Leftover)
+    if leftover.vision_tensors:
+        _say(
+            f"k3d: skipped {leftover.vision_tensors} vision tensors, {leftover.vision_bytes} bytes"
+        )
+
+
+def _station(options: argparse.Namespace) -> int:
+    from k3d.station.daemon import run_station
+
+    _exit_on_sigterm()
+    return run_station(options)
+
+
+def _spark(options: argparse.Namespace) -> int:
+    from k3d.experts.frame_worker import worker_from_facts
+    from k3d.node.daemon import run_spark
+
+    _exit_on_sigterm()
+    return run_spark(options, worker_from_facts)
+
+
+def _exit_on_sigterm() -> None:
+    def leave(_signal: int, _frame: FrameType | None) -> NoReturn:
+        raise SystemExit(0)
+
+    signal.signal(signal.SIGTERM, leave)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
