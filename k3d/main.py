@@ -72,7 +72,15 @@ def _parser() -> argparse.ArgumentParser:
     spark.add_argument("--model-digest", help="refuse a Station that serves another model")
     spark.add_argument("--transport", choices=("shm", "tcp"))
     spark.set_defaults(run=_spark)
-    for daemon in (station, spark):
+    bench = verbs.add_parser("bench", help="measure this machine; see k3ctl bench")
+    bench.add_argument("what", choices=("pod",))
+    bench.add_argument("--tokens", type=_positive, default=64, help="tokens a prompt")
+    bench.add_argument("--rounds", type=_positive, default=3)
+    bench.add_argument("--transport", choices=("shm", "tcp"))
+    bench.add_argument("--placement", help="placement policy, a name or a TOML file")
+    bench.add_argument("--json", action="store_true", help="errors as JSON too")
+    bench.set_defaults(run=_bench, dtype=None, chunk=None)
+    for daemon in (station, spark, bench):
         daemon.add_argument("--home", help="K3 home; see k3d(8)")
         daemon.add_argument("--pod", default="embedded", help="pod description, a name or a file")
 
@@ -164,6 +172,18 @@ def _spark(options: argparse.Namespace) -> int:
 
     _exit_on_sigterm()
     return run_spark(options, worker_from_facts)
+
+
+def _bench(options: argparse.Namespace) -> int:
+    from k3d.placement.pod import load_pod
+    from k3d.station.assembly import station_options
+    from k3d.station.bench_pod import bench_pod
+    from k3d.store.home import resolve_home
+
+    home = resolve_home(options.home)
+    chosen = station_options(options, load_pod(options.pod, home))
+    _put(json.dumps(bench_pod(home, options.pod, chosen, options.tokens, options.rounds)))
+    return int(ExitCode.OK)
 
 
 def _exit_on_sigterm() -> None:

@@ -21,8 +21,9 @@ from k3_kernels.situ import situ
 class ExpertWeights:
     """Decoded atoms of one expert.
 
-    gate_up: Weight of [2 * columns, latent] (all gate rows, then all up rows); down: f64
+    gate_up: Weight of [2 * columns, latent] (all gate rows, then all up rows); down: f32
     [atoms, atom columns, latent] on its grid; down_scale: the global scale outside the grid.
+    Both are kept compact: many experts are held, few are used at a time.
     """
 
     gate_up: Weight
@@ -33,11 +34,12 @@ class ExpertWeights:
     def from_matrices(cls, gate_up: Weight, down: Tensor, down_scale: float) -> ExpertWeights:
         """`down` f64 [latent, atoms, atom columns]: codes times block scales."""
         on_grid = to_grid(down, weight_bits(down.shape[-1]))
-        return cls(gate_up, on_grid.permute(1, 2, 0).contiguous(), down_scale)
+        compact = on_grid.permute(1, 2, 0).float().contiguous()
+        return cls(gate_up.compact(), compact, down_scale)
 
     @property
     def size_bytes(self) -> int:
-        return 8 * (self.gate_up.codes.numel() + self.down.numel())
+        return 4 * (self.gate_up.codes.numel() + self.down.numel())
 
 
 def expert_contributions(
@@ -58,6 +60,6 @@ def expert_contributions(
     gate, up = gate_up.split(atoms * columns, dim=-1)
     hidden = situ(gate, up, beta, linear_beta).to(x.dtype).double()
     hidden = to_grid(hidden.view(-1, atoms, columns)).transpose(0, 1)  # [atoms, rows, columns]
-    outputs = torch.bmm(hidden, expert.down)  # exact
+    outputs = torch.bmm(hidden, expert.down.double())  # exact
     factor = row_weights.double() * (expert.down_scale * 2.0**-grid_exponent)
     return torch.round(outputs * factor.view(1, -1, 1)).to(torch.int64).sum(0)

@@ -20,6 +20,7 @@ from torch import Tensor
 
 BLOCK = 128
 ACTIVATION_BITS = 26
+MOST_WEIGHT_BITS = 24  # what float32 can store
 PAIR_BITS = 23
 MANTISSA_BITS = 53
 _EXPONENT_FIELD = 0x7FF0000000000000
@@ -27,7 +28,7 @@ _EXPONENT_FIELD = 0x7FF0000000000000
 
 def weight_bits(terms: int) -> int:
     """Bits left for a weight when `terms` products are summed exactly (20 for 128 terms)."""
-    return MANTISSA_BITS - ACTIVATION_BITS - (terms - 1).bit_length()
+    return min(MOST_WEIGHT_BITS, MANTISSA_BITS - ACTIVATION_BITS - (terms - 1).bit_length())
 
 
 def power_of_two_below(x: Tensor) -> Tensor:

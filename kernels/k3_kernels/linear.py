@@ -14,8 +14,9 @@ from k3_kernels.grid import BLOCK, to_grid, weight_bits
 class Weight:
     """A matrix [out, in] prepared for exact block sums.
 
-    codes: f64 [..., blocks, block, out], each block on its grid; scale: f64 [..., blocks, 1, out]
-    multiplies a block's sum (FP8 and FP4 scales that are not part of the grid), or None for 1.
+    codes: [..., blocks, block, out], each block on its grid, f64 or, to save memory, f32 (a grid
+    has at most 24 bits); scale: f64 [..., blocks, 1, out] multiplies a block's sum (FP8 and FP4
+    scales that are not part of the grid), or None for 1.
     """
 
     codes: Tensor
@@ -33,6 +34,10 @@ class Weight:
         order = (*range(len(lead)), len(lead) + 1, len(lead) + 2, len(lead))
         scale = None if scale is None else scale.double().transpose(-1, -2).unsqueeze(-2)
         return cls(codes.permute(order).contiguous(), scale, width)
+
+    def compact(self) -> Weight:
+        """The same weight in half the memory; each use widens it again."""
+        return Weight(self.codes.float(), self.scale, self.in_features)
 
     @classmethod
     def stacked(cls, weights: list[Weight]) -> Weight:
@@ -72,7 +77,7 @@ def _sum_blocks(products: Tensor, scale: Tensor | None) -> Tensor:
 
 def linear(x: Tensor, weight: Weight) -> Tensor:
     """x [rows, in] -> f64 [rows, out]."""
-    products = torch.bmm(_blocked(x, weight).transpose(0, 1), weight.codes)
+    products = torch.bmm(_blocked(x, weight).transpose(0, 1), weight.codes.double())
     return _sum_blocks(products, weight.scale)
 
 
