@@ -1,0 +1,86 @@
+"""The payload of a LOAD frame: slices of expert records, each behind a fixed header.
+
+All records of a frame have the same size; the frame's `rows` says how many there are.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from k3d.errors import FabricError
+from k3d.fabric.frames import Buffer
+
+RECORD_LAYOUT: tuple[tuple[str, str], ...] = (
+    ("slot", "I"),
+    ("layer", "H"),
+    ("expert", "H"),
+    ("digest", "32s"),  # blake3 of the slice's bytes
+)
+RECORD_HEADER = struct.Struct("<" + "".join(code for _, code in RECORD_LAYOUT))
+DIGEST_BYTES = 32
+BATCH_BYTES = 4 * 1024 * 1024
+"""Size of a LOAD frame that is worth no larger one: what it takes stays resident on both ends."""
+
+
+class Record(NamedTuple):
+    """One slice of one expert and the slot it goes to."""
+
+    slot: int
+    layer: int
+    expert: int
+    digest: bytes
+    slice_bytes: Buffer
+
+
+class Batch(NamedTuple):
+    """Parts of one LOAD payload and the number of records in them."""
+
+    count: int
+    parts: list[Buffer]
+
+
+def batches(records: Iterable[Record], slice_bytes: int, limit_bytes: int) -> Iterator[Batch]:
+    """Group `records`, each of `slice_bytes`, into LOAD payloads of at most `limit_bytes`.
+
+    Raises FabricError for a record of another size or one that does not fit a frame alone.
+    """
+    each_bytes = RECORD_HEADER.size + slice_bytes
+    if each_bytes > limit_bytes:
+        raise FabricError(
+            f"an expert slice of {slice_bytes} bytes does not fit a frame of {limit_bytes} bytes",
+            hint="raise capacity_bytes on both ends",
+        )
+    most = max(1, min(limit_bytes, BATCH_BYTES) // each_bytes)
+    parts: list[Buffer] = []
+    for record in records:
+        found_bytes = memoryview(record.slice_bytes).nbytes
+        if found_bytes != slice_bytes or len(record.digest) != DIGEST_BYTES:
+            raise FabricError(
+                f"layer {record.layer} expert {record.expert} comes with {found_bytes} bytes and "
+                f"a digest of {len(record.digest)}, not {slice_bytes} and {DIGEST_BYTES}"
+            )
+        header = RECORD_HEADER.pack(record.slot, record.layer, record.expert, record.digest)
+        parts += (header, record.slice_bytes)
+        if len(parts) == 2 * most:
+            yield Batch(most, parts)
+            parts = []
+    if parts:
+        yield Batch(len(parts) // 2, parts)
+
+
+def read_records(payload: memoryview, count: int, slice_bytes: int, peer: str) -> Iterator[Record]:
+    """The records of a LOAD payload, as views into it.
+
+    Raises FabricError when the payload is not `count` records of `slice_bytes`.
+    """
+    each_bytes = RECORD_HEADER.size + slice_bytes
+    if len(payload) != count * each_bytes:
+        raise FabricError(
+            f"{peer} sent {len(payload)} bytes as {count} expert slices of {slice_bytes} bytes"
+        )
+    for start in range(0, len(payload), each_bytes):
+        slot, layer, expert, digest = RECORD_HEADER.unpack_from(payload, start)
+        body = payload[start + RECORD_HEADER.size : start + each_bytes]
+        yield Record(slot, layer, expert, digest, body)

@@ -1,0 +1,302 @@
+"""Pod descriptions: which nodes, which tiers, how many slots (policies/pods/*.toml).
+
+The embedded pod on a laptop and the Station with its Sparks differ in nothing else.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import sys
+import tomllib
+from pathlib import Path
+from typing import Annotated, Literal, TypeVar
+
+import msgspec
+
+from k3d.errors import ConfigError, NotFound
+from k3d.store.paths import checkout
+
+SCHEMA = "k3-pod/1"
+STATION_TIERS = ("hbm", "rtx", "grace")
+SPARK_TIER = "spark"
+TIERS = (*STATION_TIERS, SPARK_TIER)
+SLICE_COUNTS = (1, 2, 4, 8)
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+
+Port = Annotated[int, msgspec.Meta(ge=0, le=65535)]
+Count = Annotated[int, msgspec.Meta(ge=1)]
+T = TypeVar("T")
+_NAME = re.compile(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?")
+
+
+class Tier(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A place on a node where experts live. A slot of the spark tier holds one slice."""
+
+    name: Literal["hbm", "rtx", "grace", "spark"]
+    slots: Count
+
+
+class Node(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A machine, or on an embedded pod a process, that runs one k3d."""
+
+    name: str
+    role: Literal["station", "spark"]
+    host: str = "127.0.0.1"
+    http_port: Port = 0
+    fabric_port: Port = 0
+    profile: str | None = None
+    simulated: bool = False
+    tiers: tuple[Tier, ...] = msgspec.field(name="tier")
+
+    @property
+    def loopback(self) -> bool:
+        return self.host in LOOPBACK
+
+
+class ModelFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What planning needs of a model whose checkpoint is not on this machine."""
+
+    layers: Count
+    moe_layers: Count
+    experts: Count
+    expert_bytes: Count
+
+    @property
+    def moe_layer_numbers(self) -> range:
+        """The last `moe_layers` layers; the dense ones come first."""
+        return range(self.layers - self.moe_layers, self.layers)
+
+
+class PodDescription(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A pod. `nodes` keeps the file's order, which numbers the slices of the sparks."""
+
+    schema: Literal["k3-pod/1"]
+    name: str
+    model: str | None = None
+    placement: str = "layer-balanced"
+    transport: Literal["inproc", "shm", "tcp"] = "shm"
+    dtype: Literal["bf16", "fp32"] = "bf16"
+    chunk: Annotated[int, msgspec.Meta(ge=1, le=65536)] = 256
+    model_facts: ModelFacts | None = None
+    nodes: tuple[Node, ...] = msgspec.field(name="node")
+
+    @property
+    def station(self) -> Node:
+        return next(node for node in self.nodes if node.role == "station")
+
+    @property
+    def sparks(self) -> tuple[Node, ...]:
+        return tuple(node for node in self.nodes if node.role == "spark")
+
+    @property
+    def slice_count(self) -> int:
+        """Into how many slices an expert of the spark tier is cut; 0 without sparks."""
+        return len(self.sparks)
+
+    def slice_index(self, node_name: str) -> int:
+        """Which slice a spark holds. Raises NotFound for a name that is not a spark's."""
+        for index, spark in enumerate(self.sparks):
+            if spark.name == node_name:
+                return index
+        raise NotFound(
+            f"pod {self.name} has no spark named {node_name!r}",
+            hint=f"its sparks: {', '.join(spark.name for spark in self.sparks) or 'none'}",
+        )
+
+    def node(self, node_name: str) -> Node:
+        """Raises NotFound for a name that is not in the pod."""
+        for node in self.nodes:
+            if node.name == node_name:
+                return node
+        raise NotFound(
+            f"pod {self.name} has no node named {node_name!r}",
+            hint=f"its nodes: {', '.join(node.name for node in self.nodes)}",
+        )
+
+    @property
+    def slots(self) -> dict[str, int]:
+        """Slots by tier, fastest first. The sparks' slices make one tier with one number."""
+        found = {tier.name: tier.slots for node in self.nodes for tier in node.tiers}
+        return {tier: found[tier] for tier in TIERS if tier in found}
+
+    @property
+    def digest(self) -> str:
+        """Hex digest of what is described, whatever the file's layout and comments."""
+        return hashlib.sha256(msgspec.json.encode(self, order="deterministic")).hexdigest()
+
+
+def load_pod(name_or_path: str, home: Path | None = None) -> PodDescription:
+    """Read a description by name (policies/pods/NAME.toml) or by path.
+
+    Raises NotFound when there is none, ConfigError with the key path of what is wrong.
+    """
+    path = find_policy("pods", name_or_path, home)
+    try:
+        return parse_pod(path.read_bytes())
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error.message}", hint=error.hint) from error
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
+
+
+def parse_pod(text: bytes) -> PodDescription:
+    """A description from TOML. Raises ConfigError."""
+    description = convert_toml(text, PodDescription)
+    check_pod(description)
+    return description
+
+
+def check_pod(description: PodDescription) -> None:
+    """What a description's keys must be to each other. Raises ConfigError naming the key."""
+    _check_nodes(description)
+    _check_tiers(description)
+    _check_places(description)
+    _check_facts(description)
+
+
+def convert_toml(text: bytes, type_: type[T]) -> T:
+    """TOML into a Struct, strictly. Raises ConfigError naming the key at fault."""
+    try:
+        values = tomllib.loads(text.decode("utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"not TOML: {error}") from error
+    try:
+        return msgspec.convert(values, type_)
+    except msgspec.ValidationError as error:
+        complaint, _, where = str(error).partition(" - at `")
+        key = where.rstrip("`").removeprefix("$").removeprefix(".")
+        raise ConfigError(f"{key}: {complaint}" if key else complaint) from error
+
+
+def find_policy(kind: str, name_or_path: str, home: Path | None = None) -> Path:
+    """The TOML file of a policy of one kind ("pods", "placement"), by name or by path.
+
+    A name is looked up in the home, then in the checkout or what the wheel installed.
+    """
+    if name_or_path.endswith(".toml") or "/" in name_or_path:
+        path = Path(name_or_path).expanduser()
+        if not path.is_file():
+            raise NotFound(f"there is no file {path}", hint="name an existing TOML file")
+        return path
+    directories = policy_directories(kind, home)
+    for directory in directories:
+        path = directory / f"{name_or_path}.toml"
+        if path.is_file():
+            return path
+    known = sorted({path.stem for directory in directories for path in directory.glob("*.toml")})
+    raise NotFound(
+        f"there is no {kind} policy named {name_or_path!r}",
+        hint=f"known: {', '.join(known) or 'none'}; or give the path of a .toml file",
+    )
+
+
+def policy_directories(kind: str, home: Path | None = None) -> list[Path]:
+    """Where policies of one kind are looked up, first match first."""
+    source = checkout()
+    shipped = source if source is not None else Path(sys.prefix) / "share" / "k3"
+    roots = [shipped] if home is None or home == shipped else [home, shipped]
+    return [root / "policies" / kind for root in roots]
+
+
+def model_directory(description: PodDescription, home: Path) -> Path | None:
+    """Where the description's model is: absolute, or in the home, or in the checkout.
+
+    None when the description names no model. The directory may not exist.
+    """
+    if description.model is None:
+        return None
+    named = Path(description.model).expanduser()
+    source = checkout()
+    places = [root / named for root in (home, source) if root is not None]
+    return next((place for place in places if place.is_dir()), places[-1])
+
+
+def _check_nodes(pod: PodDescription) -> None:
+    names = [node.name for node in pod.nodes]
+    for index, name in enumerate(names):
+        if not _NAME.fullmatch(name) or name == "pod":
+            raise ConfigError(
+                f"node[{index}].name: {name!r} cannot name a node",
+                hint="use lower-case letters, digits, dots and dashes, and not the word pod",
+            )
+        if name in names[:index]:
+            raise ConfigError(
+                f"node[{index}].name: there are two nodes named {name!r}", hint="rename one"
+            )
+    stations = [node.name for node in pod.nodes if node.role == "station"]
+    if len(stations) != 1:
+        raise ConfigError(
+            f"node: a pod has exactly one station and this one has {len(stations)}"
+            + (f" ({', '.join(stations)})" if stations else ""),
+            hint='give one node role = "station" and the others role = "spark"',
+        )
+    if pod.sparks and len(pod.sparks) not in SLICE_COUNTS:
+        raise ConfigError(
+            f"node: {len(pod.sparks)} sparks cannot share an expert evenly",
+            hint="use 1, 2, 4 or 8 sparks: an expert has 8 parts that cannot be cut further",
+        )
+
+
+def _check_tiers(pod: PodDescription) -> None:
+    for index, node in enumerate(pod.nodes):
+        allowed = STATION_TIERS if node.role == "station" else (SPARK_TIER,)
+        seen: set[str] = set()
+        for position, tier in enumerate(node.tiers):
+            where = f"node[{index}].tier[{position}].name"
+            if tier.name not in allowed:
+                raise ConfigError(
+                    f"{where}: {node.name} is a {node.role} and cannot hold a tier {tier.name!r}",
+                    hint=f"tiers of a {node.role}: {', '.join(allowed)}",
+                )
+            if tier.name in seen:
+                raise ConfigError(f"{where}: {node.name} has two tiers {tier.name!r}")
+            seen.add(tier.name)
+        if node.role == "spark" and not node.tiers:
+            raise ConfigError(f"node[{index}].tier: spark {node.name} has no tier")
+    if not pod.slots:
+        raise ConfigError("node: no node of the pod has a tier, so no expert can live in it")
+    slots = {spark.name: spark.tiers[0].slots for spark in pod.sparks}
+    if len(set(slots.values())) > 1:
+        listed = ", ".join(f"{name} {count}" for name, count in slots.items())
+        raise ConfigError(
+            f"node: the sparks differ in slots ({listed})",
+            hint="every spark holds a slice of the same experts: give all the same number",
+        )
+
+
+def _check_places(pod: PodDescription) -> None:
+    taken: dict[tuple[str, int], str] = {}
+    for index, node in enumerate(pod.nodes):
+        if not node.host:
+            raise ConfigError(f"node[{index}].host: {node.name} has an empty host")
+        for key in ("http_port", "fabric_port"):
+            port = getattr(node, key)
+            if port == 0:
+                continue
+            host = "127.0.0.1" if node.loopback else node.host
+            other = taken.setdefault((host, port), f"{node.name}.{key}")
+            if other != f"{node.name}.{key}":
+                raise ConfigError(
+                    f"node[{index}].{key}: port {port} of {node.host} is also {other}",
+                    hint="use another port, or 0 to let the node choose one",
+                )
+    apart = [node.name for node in pod.nodes if node.host != pod.station.host]
+    if pod.transport in ("shm", "inproc") and apart:
+        raise ConfigError(
+            f"transport: {pod.transport} needs one machine, and {', '.join(apart)} is on another",
+            hint='use transport = "tcp"',
+        )
+
+
+def _check_facts(pod: PodDescription) -> None:
+    facts = pod.model_facts
+    if facts is not None and facts.moe_layers > facts.layers:
+        raise ConfigError(
+            f"model_facts.moe_layers: {facts.moe_layers} of {facts.layers} layers is impossible"
+        )
+    if pod.model is None and facts is None:
+        raise ConfigError(
+            "model: neither a model nor [model_facts] is given",
+            hint="name the checkpoint's directory, or the facts that planning needs",
+        )

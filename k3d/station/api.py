@@ -1,0 +1,65 @@
+"""The Station's own routes: /status, and /chat as a stream of JSON lines."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import msgspec
+from starlette.requests import Request as HttpRequest
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from k3d.engine.request import ErrorEvent, Event, FinishEvent
+from k3d.errors import K3Error
+from k3d.node.http import error_document
+from k3d.station.chat import AnswerLines, engine_request, read_request
+from k3d.station.status import StationView
+
+LINES = "application/x-ndjson"
+
+
+def station_routes(view: StationView) -> list[Route]:
+    """Routes of a Station beside those that every node has."""
+    station, scheduler = view.station, view.scheduler
+
+    async def status(_request: HttpRequest) -> Response:
+        return JSONResponse(view.status())
+
+    async def chat(http: HttpRequest) -> Response:
+        asked = read_request(await http.body())
+        config = station.engine.model.config
+        room = min(station.engine.limits.max_positions, config.max_positions or 2**31)
+        request = engine_request(asked, station.chat, room)
+        loop = asyncio.get_running_loop()
+        events: asyncio.Queue[Event] = asyncio.Queue()
+
+        def deliver(event: Event) -> None:
+            loop.call_soon_threadsafe(events.put_nowait, event)
+
+        await asyncio.wrap_future(scheduler.submit(request, deliver))
+        lines = AnswerLines(asked, station.chat)
+
+        async def stream() -> AsyncIterator[bytes]:
+            finished = False
+            try:
+                while not finished:
+                    event = await events.get()
+                    finished = isinstance(event, FinishEvent | ErrorEvent)
+                    for line in _lines(lines, event):
+                        yield msgspec.json.encode(line) + b"\n"
+            finally:
+                if not finished:  # the client went away
+                    scheduler.cancel(request.id)
+
+        return StreamingResponse(stream(), media_type=LINES)
+
+    return [Route("/status", status), Route("/chat", chat, methods=["POST"])]
+
+
+def _lines(lines: AnswerLines, event: Event) -> list[dict[str, Any]]:
+    try:
+        return lines.lines(event)
+    except K3Error as error:
+        return [error_document(error)]

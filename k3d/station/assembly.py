@@ -1,0 +1,230 @@
+"""Putting a Station together: checkpoint, bank, tiers, sparks, engine, as the description says."""
+
+from __future__ import annotations
+
+import logging
+import time
+from argparse import Namespace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from blake3 import blake3
+
+from k3d import __version__
+from k3d.engine.engine import Engine
+from k3d.errors import ConfigError, FabricError
+from k3d.experts.bank import Bank, bank_path, open_or_build, slice_of
+from k3d.experts.dispatch import DTYPES, DispatchLayout
+from k3d.experts.frame_worker import shape_facts, worker_from_facts
+from k3d.experts.hop_log import HopLog
+from k3d.experts.shape import ExpertShape
+from k3d.experts.source import ExpertSource
+from k3d.experts.tiers import ExpertTiers, LocalTier, SparkTier, Tier
+from k3d.experts.worker import SliceWorker
+from k3d.fabric.facts import Facts
+from k3d.fabric.lanes import DEFAULT_CAPACITY_BYTES
+from k3d.fabric.link import Link
+from k3d.fabric.records import Record
+from k3d.fabric.transports import connect
+from k3d.model.chat_format import ChatFormat
+from k3d.model.checkpoint import Checkpoint
+from k3d.model.kimi_k3 import KimiK3
+from k3d.model.tokenizer import Tokenizer
+from k3d.model.weights import load_weights
+from k3d.node.daemon import spark_facts
+from k3d.node.spark import SparkServer
+from k3d.placement.placement_map import PlacementMap
+from k3d.placement.pod import SPARK_TIER, PodDescription, model_directory
+from k3d.placement.policy import load_policy, plan
+from k3d.station.membership import Membership, SparkLink
+from k3d.store.home import banks_directory, read_run_file
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class StationOptions:
+    """What a command line may override of the description."""
+
+    transport: str
+    placement: str
+    dtype: str
+    chunk: int
+
+
+def station_options(flags: Namespace, pod: PodDescription) -> StationOptions:
+    """Flags over the description."""
+    return StationOptions(
+        transport=flags.transport or pod.transport,
+        placement=flags.placement or pod.placement,
+        dtype=flags.dtype or pod.dtype,
+        chunk=flags.chunk or pod.chunk,
+    )
+
+
+@dataclass(frozen=True)
+class Station:
+    """Everything a Station runs with."""
+
+    pod: PodDescription
+    options: StationOptions
+    model_name: str
+    model_digest: str
+    shape: ExpertShape
+    placement: PlacementMap
+    bank: Bank
+    tokenizer: Tokenizer
+    chat: ChatFormat
+    membership: Membership
+    engine: Engine
+    hops: HopLog
+    slots: dict[str, int]
+
+
+def assemble(
+    pod: PodDescription,
+    home: Path,
+    secret: bytes,
+    options: StationOptions,
+    next_epoch: Callable[[PlacementMap], int],
+) -> Station:
+    """Load the model, stage its bank, place its experts and start calling the sparks.
+
+    `next_epoch` names the epoch of a placement. Raises K3Error; nothing keeps running then.
+    """
+    torch.set_num_threads(1)  # reductions keep one order, and the pod's other processes need cores
+    folder = model_directory(pod, home)
+    if folder is None or not folder.is_dir():
+        raise ConfigError(
+            f"pod {pod.name} has no checkpoint here: {folder or 'it names no model'}",
+            hint="put the model in place, or check the description with: k3ctl pod up --dry-run",
+        )
+    checkpoint = Checkpoint(folder)
+    config = checkpoint.config
+    placement = plan(
+        config.moe_layers, config.experts, pod.slots, load_policy(options.placement, home)
+    )
+    placement = placement.with_epoch(next_epoch(placement))
+    weights = load_weights(checkpoint)
+    source = ExpertSource(checkpoint)
+    shape = source.shape
+    if pod.slice_count:
+        shape.check_slices(pod.slice_count)
+    began = time.monotonic()
+    bank = open_or_build(source, bank_path(banks_directory(home), folder.name, checkpoint.digest))
+    log.info("bank %s is ready after %.1f s", bank.path.name, time.monotonic() - began)
+    leftover = checkpoint.finish()
+    if leftover.vision_tensors:
+        log.info("skipped %d vision tensors", leftover.vision_tensors)
+    dtype = DTYPES[options.dtype]
+    tokenizer = Tokenizer.load(folder)
+    membership = Membership(
+        [
+            _spark_link(pod, home, secret, options, index, shape, placement, bank)
+            for index in range(pod.slice_count)
+        ]
+    )
+    tiers = _tiers(pod, shape, placement, bank, membership, dtype, options.chunk)
+    hops = HopLog(tuple(tier.name for tier in tiers))
+    experts = ExpertTiers(shape, tiers, _table(config.layers, placement, tiers), hops)
+    model = KimiK3(config, weights, dtype, max_rows=options.chunk)
+    engine = Engine(model, experts, options.chunk)
+    membership.start()
+    return Station(
+        pod, options, folder.name, checkpoint.digest, shape, placement, bank, tokenizer,
+        ChatFormat.load(folder, tokenizer), membership, engine, hops, dict(pod.slots),
+    )  # fmt: skip
+
+
+def _tiers(
+    pod: PodDescription,
+    shape: ExpertShape,
+    placement: PlacementMap,
+    bank: Bank,
+    membership: Membership,
+    dtype: torch.dtype,
+    max_rows: int,
+) -> list[Tier]:
+    """One tier a name in the map, local ones filled from the bank, every record verified."""
+    tiers: list[Tier] = []
+    for name in placement.tiers:
+        if name == SPARK_TIER:
+            tiers.append(SparkTier(membership.links, shape, dtype, max_rows))
+            continue
+        worker = SliceWorker(shape, pod.slots[name], name=name)
+        for slot, layer, expert in placement.experts_in(name):
+            record = bank.record(layer, expert)
+            worker.load(slot, layer, expert, record, blake3(record).digest())
+        tiers.append(LocalTier(name, worker))
+    return tiers
+
+
+def _table(layers: int, placement: PlacementMap, tiers: list[Tier]) -> torch.Tensor:
+    """i8 [layers, experts]: the tier of every routed expert; -1 in dense layers."""
+    table = torch.full((layers, placement.experts), -1, dtype=torch.int8)
+    for index, tier in enumerate(tiers):
+        for _, layer, expert in placement.experts_in(tier.name):
+            table[layer, expert] = index
+    return table
+
+
+def _spark_link(
+    pod: PodDescription,
+    home: Path,
+    secret: bytes,
+    options: StationOptions,
+    index: int,
+    shape: ExpertShape,
+    placement: PlacementMap,
+    bank: Bank,
+) -> SparkLink:
+    node, count = pod.sparks[index], pod.slice_count
+    layout = DispatchLayout(shape, DTYPES[options.dtype])
+    largest = max(layout.dispatch_bytes(options.chunk), layout.partial_bytes(options.chunk))
+    facts = Facts(
+        role="station",
+        node=pod.station.name,
+        calling=node.name,
+        incarnation=time.time_ns(),
+        version=__version__,
+        capacity_bytes=max(DEFAULT_CAPACITY_BYTES, largest),
+        model_digest=bank.header.model_digest,
+        slice_index=index,
+        slice_count=count,
+        slots=pod.slots[SPARK_TIER],
+        slice_bytes=shape.slice_bytes(count),
+        shape=shape_facts(shape),
+        dtype=options.dtype,
+        epoch=placement.epoch,
+        placement_digest=placement.digest,
+    )
+
+    def records() -> Iterator[Record]:
+        for slot, layer, expert in placement.experts_in(SPARK_TIER):
+            piece = slice_of(bank.record(layer, expert), index, count)
+            yield Record(slot, layer, expert, blake3(piece).digest(), piece)
+
+    return SparkLink(facts, _connector(pod, home, secret, options, index), secret, records)
+
+
+def _connector(
+    pod: PodDescription, home: Path, secret: bytes, options: StationOptions, index: int
+) -> Callable[[float], Link]:
+    """How a spark is reached: in this process, by the address it published, or as described."""
+    node = pod.sparks[index]
+    if options.transport == "inproc":
+        server = SparkServer(worker_from_facts, None, secret, spark_facts(pod, node, None))
+        return lambda _timeout_s: server.inproc_link()
+
+    def by_address(timeout_s: float) -> Link:
+        address = f"{node.host}:{node.fabric_port}"
+        if node.loopback or options.transport == "shm":
+            run = read_run_file(home, node.name)
+            if run is None or run.fabric_address is None:
+                raise FabricError(f"{node.name} is not running here", hint="start it: k3ctl pod up")
+            address = run.fabric_address
+        return connect(options.transport, address, timeout_s)
+
+    return by_address

@@ -1,0 +1,173 @@
+"""The chat endpoint's request, and the lines it streams back.
+
+| line | fields |
+| --- | --- |
+| token | id, or null for more text of the token before; text, whole characters, may be empty; |
+|       | channel: response, reasoning or raw |
+| done  | finish_reason; usage {prompt_tokens, completion_tokens}; |
+|       | timing {queue_s, prompt_s, decode_s, tokens_per_s} |
+| error | code, name, node, message, hint, retryable |
+"""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any, Protocol
+
+import msgspec
+
+from k3d.engine.request import ErrorEvent, Event, FinishEvent, Request, Sampling, TokenEvent
+from k3d.errors import ConfigError
+from k3d.model.chat_events import Malformed, ReasoningText, ResponseText
+from k3d.model.chat_format import ChatFormat, ChatOptions
+from k3d.node.http import error_document
+
+DEFAULT_MAX_TOKENS = 256
+
+
+class ChatRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Exactly one of messages, prompt (raw text) and prompt_ids."""
+
+    messages: list[dict[str, Any]] | None = None
+    prompt: str | None = None
+    prompt_ids: list[int] | None = None
+    max_tokens: int | None = None
+    temperature: float = 0.0
+    top_p: float = 1.0
+    top_k: int = 0
+    seed: int = 0
+    thinking: bool = False
+    effort: str | None = None
+
+
+def read_request(body: bytes) -> ChatRequest:
+    """Raises ConfigError naming the field that is wrong."""
+    try:
+        chat = msgspec.json.decode(body, type=ChatRequest)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"the request cannot be read: {error}") from None
+    given = [f for f in ("messages", "prompt", "prompt_ids") if getattr(chat, f) is not None]
+    if len(given) != 1:
+        raise ConfigError(
+            f"the request has {' and '.join(given) or 'no prompt'}",
+            hint="give exactly one of messages, prompt and prompt_ids",
+        )
+    return chat
+
+
+def engine_request(chat: ChatRequest, chat_format: ChatFormat, room: int) -> Request:
+    """Token ids and limits of a request; `room` is the context length."""
+    if chat.messages is not None:
+        effort = chat.effort or (chat_format.default_effort if chat.thinking else None)
+        options = ChatOptions(thinking=chat.thinking, effort=effort)
+        ids = chat_format.encode(chat.messages, options)
+    elif chat.prompt is not None:
+        ids = chat_format.tokenizer.encode(chat.prompt)
+    else:
+        ids = chat.prompt_ids or []
+    max_tokens = chat.max_tokens
+    if max_tokens is None:
+        max_tokens = max(1, min(DEFAULT_MAX_TOKENS, room - len(ids)))
+    return Request(
+        id=uuid.uuid4().hex[:12],
+        prompt=tuple(ids),
+        max_tokens=max_tokens,
+        sampling=Sampling(chat.temperature, chat.top_p, chat.top_k, chat.seed),
+        stop_ids=frozenset((chat_format.stop_id,)),
+    )
+
+
+class _Decoder(Protocol):
+    def push(self, token_id: int) -> list[tuple[str, str]]: ...
+
+    def finish(self, stopped: bool) -> list[tuple[str, str]]:
+        """What is left; `stopped` when the model ended its answer itself."""
+        ...
+
+
+class AnswerLines:
+    """Turns a request's events into lines; text appears as soon as its characters are whole."""
+
+    def __init__(self, chat: ChatRequest, chat_format: ChatFormat) -> None:
+        self._decoder: _Decoder = (
+            _ChatDecoder(chat_format, chat.thinking)
+            if chat.messages is not None
+            else _RawDecoder(chat_format)
+        )
+
+    def lines(self, event: Event) -> list[dict[str, Any]]:
+        """What one event adds to the stream."""
+        if isinstance(event, TokenEvent):
+            pieces = self._decoder.push(event.token) or [("", "raw")]
+            return _token_lines(event.token, pieces)
+        if isinstance(event, ErrorEvent):
+            return [error_document(event.error)]
+        last = self._decoder.finish(event.reason == "stop")
+        return [*_token_lines(None, last), _done(event)]
+
+
+def _token_lines(token: int | None, pieces: list[tuple[str, str]]) -> list[dict[str, Any]]:
+    """Text that one token completed; only the first piece carries the token's id."""
+    ids = (token, *[None] * len(pieces))
+    return [
+        {"type": "token", "id": token_id, "text": text, "channel": channel}
+        for token_id, (text, channel) in zip(ids, pieces, strict=False)
+    ]
+
+
+class _RawDecoder:
+    def __init__(self, chat_format: ChatFormat) -> None:
+        self._stream = chat_format.tokenizer.stream_decoder()
+
+    def push(self, token_id: int) -> list[tuple[str, str]]:
+        return [(self._stream.push(token_id), "raw")]
+
+    def finish(self, stopped: bool) -> list[tuple[str, str]]:
+        del stopped
+        rest = self._stream.finish()
+        return [(rest, "raw")] if rest else []
+
+
+class _ChatDecoder:
+    def __init__(self, chat_format: ChatFormat, thinking: bool) -> None:
+        self._stream = chat_format.stream(thinking=thinking)
+        self._stop_id = chat_format.stop_id
+
+    def push(self, token_id: int) -> list[tuple[str, str]]:
+        return self._pieces(self._stream.push(token_id))
+
+    def finish(self, stopped: bool) -> list[tuple[str, str]]:
+        last = self._stream.push(self._stop_id) if stopped else []
+        return self._pieces([*last, *self._stream.finish()])
+
+    @staticmethod
+    def _pieces(events: list[Any]) -> list[tuple[str, str]]:
+        pieces = []
+        for event in events:
+            if isinstance(event, ResponseText):
+                pieces.append((event.text, "response"))
+            elif isinstance(event, ReasoningText):
+                pieces.append((event.text, "reasoning"))
+            elif isinstance(event, Malformed) and event.text:
+                pieces.append((event.text, "raw"))
+        return pieces
+
+
+def _done(event: FinishEvent) -> dict[str, Any]:
+    timing = event.timing
+    decoded = timing.completion_tokens - 1  # the first token belongs to the prompt's pass
+    speed = decoded / timing.decode_s if decoded > 0 and timing.decode_s > 0 else None
+    return {
+        "type": "done",
+        "finish_reason": event.reason,
+        "usage": {
+            "prompt_tokens": timing.prompt_tokens,
+            "completion_tokens": timing.completion_tokens,
+        },
+        "timing": {
+            "queue_s": round(timing.queue_s, 6),
+            "prompt_s": round(timing.prompt_s, 6),
+            "decode_s": round(timing.decode_s, 6),
+            "tokens_per_s": None if speed is None else round(speed, 2),
+        },
+    }

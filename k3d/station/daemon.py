@@ -1,0 +1,87 @@
+"""The Station daemon: takes the store's lock, assembles the pod, serves until it is told to end."""
+
+from __future__ import annotations
+
+import logging
+from argparse import Namespace
+from time import monotonic
+
+import msgspec
+
+from k3d.errors import ExitCode
+from k3d.node.http import NodeServer, bind
+from k3d.node.log import log_to_stderr
+from k3d.placement.placement_map import PlacementMap
+from k3d.placement.pod import load_pod
+from k3d.station.api import station_routes
+from k3d.station.assembly import Station, assemble, station_options
+from k3d.station.recorder import Recorder
+from k3d.station.scheduler import Scheduler
+from k3d.station.status import StationView
+from k3d.store.home import RunFile, http_token, read_secret, resolve_home
+from k3d.store.state import StateStore
+from k3d.store.telemetry import TelemetryStore
+
+log = logging.getLogger(__name__)
+
+
+def run_station(options: Namespace) -> int:
+    """Run until SIGTERM. Raises K3Error when it cannot start."""
+    home = resolve_home(options.home)
+    secret = read_secret(home)
+    pod = load_pod(options.pod, home)
+    node = pod.station
+    log_to_stderr(node.name)
+    http = bind(node.host, node.http_port)
+    store = StateStore.open_as_writer(home, holder="k3d station")
+    try:
+        chosen = station_options(options, pod)
+        station = assemble(
+            pod, home, secret, chosen, lambda placement: _epoch(store, placement, chosen.placement)
+        )
+        store.record_pod(pod.name, pod.digest, msgspec.to_builtins(pod))
+        scheduler = Scheduler(station.engine)
+        scheduler.start()
+        recorder = Recorder(TelemetryStore.open_as_writer(home), station.hops, scheduler)
+        recorder.start()
+        view = StationView(station, scheduler, monotonic())
+        server = NodeServer(http, http_token(secret), view.health, station_routes(view))
+        run = RunFile.of_this_process(
+            name=node.name,
+            role="station",
+            pod=pod.name,
+            http_host=node.host,
+            http_port=server.port,
+        )
+        run.write(home)
+        log.info("station serves %s on port %d", station.model_name, server.port)
+        store.record_event("pod", "the Station started", node=node.name)
+        try:
+            server.run()
+        finally:
+            run.remove(home)
+            _end(station, scheduler, recorder)
+            store.record_event("pod", "the Station ended", node=node.name)
+    finally:
+        store.close()
+        http.close()
+    return int(ExitCode.OK)
+
+
+def _epoch(store: StateStore, placement: PlacementMap, policy: str) -> int:
+    """The epoch of a placement: the last one's if it is the same, else the next."""
+    last = store.placement_map()
+    if last is not None and last.digest == placement.digest:
+        return last.epoch
+    epoch = 1 if last is None else last.epoch + 1
+    store.record_placement_map(
+        epoch, placement.digest, policy, placement.with_epoch(epoch).to_json()
+    )
+    return epoch
+
+
+def _end(station: Station, scheduler: Scheduler, recorder: Recorder) -> None:
+    scheduler.close()
+    recorder.close()
+    station.membership.close()
+    station.bank.close()

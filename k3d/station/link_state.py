@@ -1,0 +1,59 @@
+"""What the Station knows of one spark, and how long it waits for it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+LinkState = Literal["connecting", "loading", "ready", "lost", "refused"]
+
+
+@dataclass(frozen=True)
+class LinkTimes:
+    """Deadlines and intervals of a link, in seconds. `hop_row_s` is added to `hop_s` a row."""
+
+    connect_s: float = 1.0
+    handshake_s: float = 3.0
+    load_s: float = 10.0
+    hop_s: float = 2.0
+    hop_row_s: float = 0.02
+    ping_every_s: float = 0.4
+    ping_s: float = 0.8
+    late_s: float = 1.0
+    retry_first_s: float = 0.25
+    retry_most_s: float = 2.0
+
+
+@dataclass(frozen=True)
+class Standing:
+    """The state of a link and why it is not `ready`."""
+
+    state: LinkState
+    reason: str | None = None
+
+
+@dataclass(frozen=True)
+class LinkSnapshot:
+    """One spark, now. What has not been measured yet is None.
+
+    `waiting_s` is the age of a dispatch without an answer; `reason` says why the state is not
+    ready, or that a ready spark is late with that answer. Everything is `measured`.
+    """
+
+    node: str
+    state: LinkState
+    reason: str | None
+    slice_index: int | None
+    slice_count: int | None
+    slots: int | None
+    loaded: int
+    epoch: int | None
+    progress_age_s: float | None
+    waiting_s: float | None
+    rtt_us: float | None
+    hop_us: float | None
+    compute_us: float | None
+    pid: int | None
+    rss_bytes: int | None
+    served_dispatches: int | None
+    served_rows: int | None

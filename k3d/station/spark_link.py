@@ -1,0 +1,395 @@
+"""The Station's link to one spark, kept up by a thread of its own.
+
+The thread connects, shakes hands, fills the spark, commits the epoch and then pings while nothing
+else travels. The engine's thread sends dispatches and collects partials on the same link. Whoever
+finds the link broken says why, once; then the thread connects and fills again.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from time import monotonic, monotonic_ns
+
+from k3d.errors import FabricError, HandshakeRefused, K3Error, NodeLost, TimedOut
+from k3d.fabric.control import Commit, Counters, decode, encode, failure_sentence
+from k3d.fabric.facts import Facts
+from k3d.fabric.frames import Buffer, Frame, Kind
+from k3d.fabric.handshake import call
+from k3d.fabric.link import Link
+from k3d.fabric.records import Record, batches
+from k3d.fabric.request import ask
+from k3d.station.link_state import LinkSnapshot, LinkState, LinkTimes, Standing
+
+GOODBYE_S = 1.0
+
+log = logging.getLogger(__name__)
+
+
+class SparkLink:
+    """One spark as its Station sees it.
+
+    `facts` are the Station's for this spark; `facts.calling` is its name. `connect` takes a
+    timeout in seconds and gives a new link; it looks the address up each time, since a restarted
+    spark may have another. `records` gives the spark's expert slices in any order and is called at
+    every refill, in this link's thread. `begin`, `finish` and `settle` belong to one thread, the
+    engine's; the rest is for any.
+    """
+
+    def __init__(
+        self,
+        facts: Facts,
+        connect: Callable[[float], Link],
+        secret: bytes,
+        records: Callable[[], Iterable[Record]],
+        *,
+        times: LinkTimes | None = None,
+    ) -> None:
+        self.node = facts.calling or ""
+        self._facts = facts
+        self._connect = connect
+        self._secret = secret
+        self._records = records
+        self._times = times or LinkTimes()
+        self._turn = threading.Lock()  # who uses the link; free whenever the engine wants it
+        self._changed = threading.Condition()  # guards and announces _standing
+        self._standing = Standing("connecting")
+        self._loss = ""
+        self._link: Link | None = None
+        self._stopping = threading.Event()
+        self._sequence = 0
+        self._loaded = 0
+        self._progress_s: float | None = None
+        self._counters: Counters | None = None
+        self._rtt_ns: int | None = None
+        self._hop: int | None = None  # sequence of the dispatch without an answer
+        self._hop_layer = self._hop_rows = self._hop_begun_ns = 0
+        self._hop_ns: int | None = None
+        self._compute_ns: int | None = None
+        self._thread = threading.Thread(target=self._run, name=f"link-{self.node}", daemon=True)
+
+    # For the Station
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def close(self) -> None:
+        """Say goodbye to the spark and end the thread."""
+        self._stopping.set()
+        idle = self._turn.acquire(timeout=GOODBYE_S)
+        try:
+            link = self._link
+            if link is not None:
+                if idle and self.ready and self._hop is None:
+                    self._say_bye(link)
+                link.shutdown()
+        finally:
+            if idle:
+                self._turn.release()
+        if self._thread.ident is not None:
+            self._thread.join()
+
+    @property
+    def ready(self) -> bool:
+        return self._standing.state == "ready"
+
+    def wait_ready(self, timeout_s: float) -> None:
+        """Return once dispatches can be sent.
+
+        Raises HandshakeRefused as soon as either end refuses the other, and TimedOut with the
+        state when the spark is not ready in time.
+        """
+        with self._changed:
+            self._changed.wait_for(lambda: self._standing.state in ("ready", "refused"), timeout_s)
+            standing = self._standing
+        if standing.state == "refused":
+            raise HandshakeRefused(standing.reason or f"{self.node} is refused")
+        if standing.state != "ready":
+            why = f": {standing.reason}" if standing.reason else ""
+            raise TimedOut(
+                f"{self.node} is {standing.state} after {timeout_s:.1f} s{why}",
+                hint=f"k3ctl logs {self.node}",
+            )
+
+    def snapshot(self) -> LinkSnapshot:
+        """What is known of the spark now."""
+        standing, counters, facts = self._standing, self._counters, self._facts
+        progress_s, waiting = self._progress_s, self._hop is not None
+        waiting_s = (monotonic_ns() - self._hop_begun_ns) / 1e9 if waiting else None
+        reason = standing.reason
+        if standing.state == "ready" and waiting_s is not None and waiting_s > self._times.late_s:
+            reason = f"{self.node} has not answered layer {self._hop_layer} for {waiting_s:.1f} s"
+        return LinkSnapshot(
+            node=self.node,
+            state=standing.state,
+            reason=reason,
+            slice_index=facts.slice_index,
+            slice_count=facts.slice_count,
+            slots=facts.slots,
+            loaded=self._loaded,
+            epoch=facts.epoch if standing.state == "ready" else None,
+            progress_age_s=None if progress_s is None else monotonic() - progress_s,
+            waiting_s=waiting_s,
+            rtt_us=_microseconds(self._rtt_ns),
+            hop_us=_microseconds(self._hop_ns),
+            compute_us=_microseconds(self._compute_ns),
+            pid=counters.pid if counters else None,
+            rss_bytes=counters.rss_bytes if counters else None,
+            served_dispatches=counters.served_dispatches if counters else None,
+            served_rows=counters.served_rows if counters else None,
+        )
+
+    # For the engine: one hop
+
+    def begin(self, layer: int, rows: int, parts: Sequence[Buffer]) -> None:
+        """Send a dispatch. An answer that nobody collected before is waited for and dropped.
+
+        Raises NodeLost when the spark is not ready or the link breaks.
+        """
+        if self._hop is not None:
+            self.finish()
+        with self._turn:
+            link = self._usable()
+            self._sequence += 1
+            self._hop_begun_ns = monotonic_ns()
+            self._hop_layer, self._hop_rows, self._hop = layer, rows, self._sequence
+            try:
+                link.send(
+                    Kind.DISPATCH,
+                    epoch=self._facts.epoch,
+                    sequence=self._sequence,
+                    layer=layer,
+                    rows=rows,
+                    parts=parts,
+                )
+            except FabricError as error:
+                raise self._lose(error.message) from None
+
+    def finish(self, timeout_s: float | None = None) -> Frame:
+        """The partial of the dispatch that `begin` sent; its payload holds until the next `begin`.
+
+        The deadline counts from this call: `times.hop_s` and `times.hop_row_s` a row, unless
+        given. Raises NodeLost when no answer comes, or one that is not this dispatch's.
+        """
+        with self._turn:
+            sequence, layer, rows = self._hop, self._hop_layer, self._hop_rows
+            link = self._usable()
+            if sequence is None:
+                raise self._lost(f"{self.node} lost the dispatch of layer {layer}: {self._loss}")
+            if timeout_s is None:
+                timeout_s = self._times.hop_s + rows * self._times.hop_row_s
+            try:
+                frame = link.receive(timeout_s)
+            except TimedOut:
+                raise self._lose(
+                    f"{self.node} did not answer layer {layer} ({rows} rows) "
+                    f"within {timeout_s:.1f} s"
+                ) from None
+            except FabricError as error:
+                raise self._lose(error.message) from None
+            if (
+                frame.kind is not Kind.PARTIAL
+                or frame.sequence != sequence
+                or frame.epoch != self._facts.epoch
+                or frame.layer != layer
+                or frame.rows != rows
+            ):
+                raise self._lose(self._wrong_answer(frame, sequence, layer, rows))
+            self._hop = None
+            self._hop_ns = monotonic_ns() - self._hop_begun_ns
+            self._compute_ns = frame.compute_ns
+            self._progress_s = monotonic()
+            return frame
+
+    def settle(self) -> None:
+        """Drop the answer of a dispatch that will not be finished, after a pass that failed."""
+        if self._hop is not None:
+            try:
+                self.finish()
+            except NodeLost as error:
+                log.info("%s was lost while a failed pass was cleared: %s", self.node, error)
+
+    @property
+    def hop_ns(self) -> int | None:
+        """Nanoseconds from `begin` to the end of `finish` in the last hop; None before any."""
+        return self._hop_ns
+
+    def _wrong_answer(self, frame: Frame, sequence: int, layer: int, rows: int) -> str:
+        if frame.kind is Kind.ERROR:
+            try:
+                return f"{self.node} did not serve layer {layer}: " + failure_sentence(
+                    frame, self.node
+                )
+            except FabricError as error:
+                return error.message
+        return (
+            f"{self.node} answered {frame.kind.name} sequence {frame.sequence} epoch {frame.epoch} "
+            f"layer {frame.layer} rows {frame.rows} to dispatch {sequence} epoch "
+            f"{self._facts.epoch} layer {layer} rows {rows}"
+        )
+
+    def _usable(self) -> Link:
+        """The link, if dispatches may travel. Raises NodeLost with the reason why not."""
+        link, standing = self._link, self._standing
+        if link is None or standing.state != "ready":
+            self._hop = None
+            raise self._lost(standing.reason or f"{self.node} is {standing.state}")
+        return link
+
+    def _lose(self, reason: str) -> NodeLost:
+        """Mark the link lost, wake its thread, and return the error to raise."""
+        self._hop = None
+        self._stand("lost", reason)
+        link = self._link
+        if link is not None:
+            link.shutdown()
+        return self._lost(reason)
+
+    def _lost(self, reason: str) -> NodeLost:
+        return NodeLost(self.node, reason, hint=f"k3ctl logs {self.node}")
+
+    # The link's own thread
+
+    def _run(self) -> None:
+        try:
+            self._keep_up()
+        finally:
+            if not self._stopping.is_set():
+                # A bug, or records that could not be read; the traceback is in the Station's log.
+                self._stand("lost", f"the Station's thread for {self.node} failed")
+
+    def _keep_up(self) -> None:
+        retry_s = self._times.retry_first_s
+        while not self._stopping.is_set():
+            try:
+                link = self._join()
+                retry_s = self._times.retry_first_s
+                self._watch(link)
+            except HandshakeRefused as error:
+                self._stand("refused", str(error))
+            except K3Error as error:
+                # Never reached yet: still connecting. Lost before: still lost, with the newest why.
+                first = self._standing.state == "connecting"
+                self._stand("connecting" if first else "lost", error.message)
+            finally:
+                self._drop()
+            self._stopping.wait(retry_s)
+            retry_s = min(2 * retry_s, self._times.retry_most_s)
+
+    def _join(self) -> Link:
+        """Connect, shake hands, fill and commit. Raises K3Error, leaving the link to `_drop`."""
+        link = self._connect(self._times.connect_s)
+        with self._turn:
+            self._link, self._hop = link, None
+        facts = self._facts
+        spark = call(link, self._secret, facts, self._times.handshake_s)
+        link.peer = self.node
+        held = spark.holding
+        if (
+            held is not None
+            and held.epoch == facts.epoch
+            and held.placement_digest == facts.placement_digest
+        ):
+            self._loaded = held.records
+            log.info("%s still holds its %d expert slices", self.node, held.records)
+        else:
+            self._fill(link, min(facts.capacity_bytes, spark.capacity_bytes))
+        self._ping(link)
+        with self._turn:
+            self._check_running()
+            self._stand("ready")
+        return link
+
+    def _fill(self, link: Link, limit_bytes: int) -> None:
+        facts = self._facts
+        self._stand("loading")
+        self._loaded = 0
+        self._ask(link, Kind.RESET, Kind.LOADED)
+        for batch in batches(self._records(), facts.slice_bytes or 0, limit_bytes):
+            self._check_running()
+            self._ask(link, Kind.LOAD, Kind.LOADED, rows=batch.count, parts=batch.parts)
+            self._loaded += batch.count
+        commit = encode(Commit(facts.placement_digest or "", self._loaded))
+        self._ask(link, Kind.COMMIT, Kind.COMMITTED, parts=(commit,))
+        log.info("%s was filled with %d expert slices", self.node, self._loaded)
+
+    def _watch(self, link: Link) -> None:
+        """Ping while the engine is silent, until the link is lost."""
+        every_s = self._times.ping_every_s
+        while not self._stopping.is_set():
+            idle_s = monotonic() - (self._progress_s or 0.0)
+            # While a hop is under way there is nothing to do but to notice the end of the link.
+            shortest_s = every_s / 2 if self._hop is not None else 0.01
+            if link.wait_gone(max(every_s - idle_s, shortest_s)) or not self.ready:
+                break
+            if monotonic() - (self._progress_s or 0.0) < every_s:
+                continue
+            if self._turn.acquire(timeout=every_s):
+                try:
+                    if self._hop is None and self.ready:
+                        self._ping(link)
+                finally:
+                    self._turn.release()
+        if self.ready and not self._stopping.is_set():
+            self._stand("lost", f"{self.node} ended the link; its process may have ended")
+
+    def _ping(self, link: Link) -> None:
+        begun_ns = monotonic_ns()
+        frame = self._ask(link, Kind.PING, Kind.PONG, timeout_s=self._times.ping_s)
+        self._rtt_ns = monotonic_ns() - begun_ns
+        counters = decode(frame, Counters, self.node)
+        self._counters, self._loaded = counters, counters.loaded
+
+    def _ask(
+        self,
+        link: Link,
+        kind: Kind,
+        answer: Kind,
+        *,
+        rows: int = 0,
+        parts: Sequence[Buffer] = (),
+        timeout_s: float | None = None,
+    ) -> Frame:
+        self._sequence += 1
+        frame = ask(
+            link,
+            kind,
+            answer,
+            epoch=self._facts.epoch,
+            sequence=self._sequence,
+            timeout_s=timeout_s or self._times.load_s,
+            rows=rows,
+            parts=parts,
+        )
+        self._progress_s = monotonic()
+        return frame
+
+    def _check_running(self) -> None:
+        if self._stopping.is_set():
+            raise TimedOut(f"the Station closed before {self.node} was ready")
+
+    def _drop(self) -> None:
+        with self._turn:
+            link, self._link = self._link, None
+            if link is not None:
+                link.close()
+
+    def _stand(self, state: LinkState, reason: str | None = None) -> None:
+        with self._changed:
+            before, self._standing = self._standing, Standing(state, reason)
+            self._changed.notify_all()
+        if state == "lost":
+            self._loss = reason or ""
+        if before != self._standing:
+            log.info("%s is %s%s", self.node, state, f": {reason}" if reason else "")
+
+    def _say_bye(self, link: Link) -> None:
+        try:
+            link.send(Kind.BYE)
+        except FabricError:
+            log.info("%s was gone before the goodbye", self.node)
+
+
+def _microseconds(time_ns: int | None) -> float | None:
+    return None if time_ns is None else time_ns / 1000

@@ -1,0 +1,164 @@
+"""What GET /status and /health say: the pod as its Station sees it, every figure measured."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from time import monotonic
+from typing import Any
+
+import psutil
+
+from k3d import __version__
+from k3d.experts.tiers import ExpertTiers
+from k3d.placement.pod import SPARK_TIER
+from k3d.station.assembly import Station
+from k3d.station.membership import LinkSnapshot
+from k3d.station.scheduler import Scheduler
+
+STALLED_S = 5.0
+
+
+@dataclass(frozen=True)
+class StationView:
+    """The documents of one running Station."""
+
+    station: Station
+    scheduler: Scheduler
+    started_s: float
+
+    def health(self) -> dict[str, Any]:
+        """The Station's own health: the pod's, since without its sparks it cannot decode."""
+        state, reason = self._state()
+        return {
+            "schema": "k3d.health/1",
+            "node": self.station.pod.station.name,
+            "role": "station",
+            "state": state,
+            "reason": reason,
+            "version": __version__,
+            "uptime_s": round(monotonic() - self.started_s, 3),
+            "progress_age_s": round(self.scheduler.progress_age_s, 3),
+            "pid": os.getpid(),
+            "rss_bytes": psutil.Process().memory_info().rss,
+            "simulated": self.station.pod.station.simulated,
+        }
+
+    def status(self) -> dict[str, Any]:
+        station, counts = self.station, self.scheduler.counts()
+        state, reason = self._state()
+        config = station.engine.model.config
+        return {
+            "schema": "k3d.status/1",
+            "pod": station.pod.name,
+            "state": state,
+            "reason": reason,
+            "version": __version__,
+            "provenance": "measured",
+            "model": {
+                "name": station.model_name,
+                "digest": station.model_digest,
+                "layers": config.layers,
+                "experts": len(station.shape.layers) * station.shape.experts,
+                "dtype": station.options.dtype,
+            },
+            "epoch": station.placement.epoch,
+            "transport": station.options.transport,
+            "placement": station.options.placement,
+            "nodes": [self._station_node(state, reason), *map(self._spark_node, self._links())],
+            "tiers": self._tiers(),
+            "tokens_per_s": {
+                "decode": _rate(counts.decode_tokens, counts.decode_s),
+                "prompt": _rate(counts.prompt_tokens, counts.prompt_s),
+            },
+            "requests": {
+                "running": counts.running,
+                "waiting": counts.waiting,
+                "finished": counts.finished,
+                "failed": counts.failed,
+            },
+        }
+
+    def _state(self) -> tuple[str, str | None]:
+        if not self.scheduler.alive:
+            return "down", "the engine has ended"
+        for link in self._links():
+            if link.state != "ready" or link.reason is not None:
+                return "degraded", link.reason or f"{link.node} is {link.state}"
+        age = self.scheduler.progress_age_s
+        if age > STALLED_S:
+            return "degraded", f"the engine has finished no pass for {age:.1f} s"
+        return "healthy", None
+
+    def _links(self) -> tuple[LinkSnapshot, ...]:
+        return self.station.membership.states()
+
+    def _station_node(self, state: str, reason: str | None) -> dict[str, Any]:
+        local = {t: n for t, n in self.station.placement.counts.items() if t != SPARK_TIER}
+        waiting = any(link.state != "ready" for link in self._links())
+        return {
+            "name": self.station.pod.station.name,
+            "role": "station",
+            # The Station itself is as healthy as its engine; the pod's state is in "state".
+            "state": "healthy" if waiting else state,
+            "reason": None if waiting else reason,
+            "pid": os.getpid(),
+            "slice": None,
+            "slots_used": sum(local.values()),
+            "slots": sum(n for tier, n in self.station.slots.items() if tier != SPARK_TIER),
+            "rss_bytes": psutil.Process().memory_info().rss,
+            "progress_age_s": round(self.scheduler.progress_age_s, 3),
+            "simulated": self.station.pod.station.simulated,
+        }
+
+    def _spark_node(self, link: LinkSnapshot) -> dict[str, Any]:
+        ready = link.state == "ready" and link.reason is None
+        late = link.state == "ready"
+        age = link.progress_age_s
+        return {
+            "name": link.node,
+            "role": "spark",
+            "state": "healthy" if ready else "degraded" if late else "down",
+            "reason": None if ready else link.reason or f"{link.node} is {link.state}",
+            "link": link.state,
+            "pid": link.pid,
+            "slice": f"{(link.slice_index or 0) + 1}/{link.slice_count}",
+            "slots_used": link.loaded,
+            "slots": link.slots,
+            "rss_bytes": link.rss_bytes,
+            "progress_age_s": None if age is None else round(age, 3),
+            "rtt_us": link.rtt_us,
+            "hop_us": link.hop_us,
+            "compute_us": link.compute_us,
+            "simulated": self.station.pod.node(link.node).simulated,
+        }
+
+    def _tiers(self) -> list[dict[str, Any]]:
+        experts = self.station.engine.experts
+        assert isinstance(experts, ExpertTiers)
+        figures = [experts.log.figures(index) for index in range(len(experts.log.tiers))]
+        served = sum(figure.experts for figure in figures)
+        counts = self.station.placement.counts
+        pod = self.station.pod
+        simulated = {t.name: n.simulated for n in pod.nodes for t in n.tiers}
+        return [
+            {
+                "name": figure.tier,
+                "experts": counts[figure.tier],
+                "slots": self.station.slots[figure.tier],
+                "hit_share": round(figure.experts / served, 4) if served else None,
+                "hop_us": None
+                if figure.p50_us is None or figure.p99_us is None
+                else {
+                    "p50": round(figure.p50_us, 1),
+                    "p99": round(figure.p99_us, 1),
+                    "count": figure.single_row_hops,
+                },
+                "simulated": simulated[figure.tier],
+            }
+            for figure in figures
+        ]
+
+
+def _rate(tokens: int, seconds: float) -> float | None:
+    return round(tokens / seconds, 2) if tokens and seconds else None

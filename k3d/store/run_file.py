@@ -1,0 +1,156 @@
+"""Run files: what a daemon says about itself to the other processes of its machine."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from datetime import UTC, datetime
+from pathlib import Path
+
+import msgspec
+
+from k3d import __version__
+from k3d.errors import StoreError
+from k3d.store.paths import run_directory
+
+SCHEMA = "k3d.run/1"
+
+
+class RunFile(msgspec.Struct, frozen=True, kw_only=True):
+    """One running daemon. `start_time_ticks` tells it from a later process with the same pid."""
+
+    schema: str = SCHEMA
+    pid: int
+    start_time_ticks: int
+    name: str
+    role: str
+    http_host: str
+    http_port: int
+    fabric_address: str | None = None
+    pod: str
+    version: str
+    started_at: str
+
+    @classmethod
+    def of_this_process(
+        cls,
+        *,
+        name: str,
+        role: str,
+        pod: str,
+        http_host: str,
+        http_port: int,
+        fabric_address: str | None = None,
+    ) -> RunFile:
+        """A run file for the calling process, started now."""
+        pid = os.getpid()
+        return cls(
+            pid=pid,
+            start_time_ticks=process_start_ticks(pid) or 0,
+            name=name,
+            role=role,
+            http_host=http_host,
+            http_port=http_port,
+            fabric_address=fabric_address,
+            pod=pod,
+            version=__version__,
+            started_at=datetime.now(UTC).isoformat(timespec="seconds"),
+        )
+
+    @property
+    def url(self) -> str:
+        host = f"[{self.http_host}]" if ":" in self.http_host else self.http_host
+        return f"http://{host}:{self.http_port}"
+
+    def alive(self) -> bool:
+        """Whether the very process that wrote this still runs (not another with its pid)."""
+        return process_start_ticks(self.pid) == self.start_time_ticks
+
+    def write(self, home: Path) -> None:
+        """Publish the file in one step: a reader sees the old one or the whole new one."""
+        write_atomically(run_file_path(home, self.name), msgspec.json.encode(self))
+
+    def remove(self, home: Path) -> None:
+        """Remove the file if it is still about this process."""
+        current = read_run_file(home, self.name)
+        if current is not None and current.pid == self.pid:
+            run_file_path(home, self.name).unlink(missing_ok=True)
+
+
+def run_file_path(home: Path, name: str) -> Path:
+    return run_directory(home) / f"{name}.json"
+
+
+def log_path(home: Path, name: str) -> Path:
+    return run_directory(home) / f"{name}.log"
+
+
+def read_run_file(home: Path, name: str) -> RunFile | None:
+    """The run file of a node, or None when there is none.
+
+    Raises StoreError when there is one that cannot be understood.
+    """
+    path = run_file_path(home, name)
+    try:
+        found = msgspec.json.decode(path.read_bytes(), type=RunFile)
+    except FileNotFoundError:
+        return None
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise StoreError(
+            f"the run file {path} cannot be read: {error}",
+            hint="remove it, then: k3ctl pod down; k3ctl pod up",
+        ) from error
+    if found.schema != SCHEMA:
+        raise StoreError(
+            f"the run file {path} has schema {found.schema!r}, not {SCHEMA!r}",
+            hint="it was written by another version: remove it",
+        )
+    return found
+
+
+def read_run_files(home: Path) -> list[RunFile]:
+    """Every run file of the home, the Station first, then by name; nodes may be dead."""
+    found = []
+    for path in sorted(run_directory(home).glob("*.json")):
+        if path.stem != "pod":
+            run = read_run_file(home, path.stem)
+            if run is not None:
+                found.append(run)
+    return sorted(found, key=lambda run: (run.role != "station", _natural(run.name)))
+
+
+def process_start_ticks(pid: int) -> int | None:
+    """Clock ticks from boot to the start of a process; None when it is gone or a zombie."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+    # The command name, in parentheses, may hold anything, even parentheses.
+    fields = text.rpartition(")")[2].split()
+    return None if fields[0] in ("Z", "X") else int(fields[19])
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Replace a file by new content, through a temporary file beside it."""
+    try:
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(content)
+            Path(temporary).replace(path)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                Path(temporary).unlink()
+            raise
+    except OSError as error:
+        raise StoreError(
+            f"{path} cannot be written: {error.strerror}",
+            hint="check that the home exists, is yours and has free space",
+        ) from error
+
+
+def _natural(name: str) -> tuple[str, int]:
+    """spark-2 before spark-10."""
+    stem, _, number = name.rpartition("-")
+    return (stem, int(number)) if number.isdigit() else (name, 0)
