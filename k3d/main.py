@@ -130,7 +130,7 @@ def _logits(options: argparse.Namespace) -> int:
         with options.out.open("wb") as file:
             np.save(file, logits)
     except OSError as error:
-        raise K3Error(f"{options.out} cannot be written: {error.strerror}") from None
+        raise K3Error(f"{options.out} cannot be written: {error.strerror or error}") from None
     _say_leftover(offline.leftover)
     if options.json:
         _put(json.dumps({"schema": "k3d.logits/1", "shape": logits.shape, "out": str(options.out)}))

@@ -143,6 +143,8 @@ class Engine:
             for sequence in queue:
                 if sequence.request.id == request_id:
                     queue.remove(sequence)
+                    if self.idle:
+                        self._lost = None  # nobody waits for the node any more
                     return [self._finish(sequence, "cancelled")]
         return []
 
@@ -156,8 +158,11 @@ class Engine:
         try:
             events, done = self._turn(sequence)
         except NodeLost as lost:
+            self.experts.abandon()
             return self._wait_for(lost, sequence)
         except K3Error as error:
+            self.experts.abandon()
+            self._lost = None
             return [self._fail(sequence, error)]
         self._lost = None
         if not done:
@@ -166,6 +171,7 @@ class Engine:
 
     def fail_all(self, error: K3Error) -> list[Event]:
         """End every request with `error`."""
+        self._lost = None
         sequences = [*self._running, *self._waiting]
         self._running.clear()
         self._waiting.clear()
@@ -229,7 +235,6 @@ class Engine:
         self._lost = lost
         if now - self._lost_at < self.limits.recover_s:
             return []
-        self._lost = None
         return self.fail_all(lost)
 
     def _finish(self, sequence: _Sequence, reason: FinishReason) -> FinishEvent:

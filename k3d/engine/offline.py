@@ -10,7 +10,7 @@ from torch import Tensor
 
 from k3d.engine.engine import Engine, Limits
 from k3d.engine.request import ErrorEvent, Request, TokenEvent
-from k3d.errors import ConfigError
+from k3d.errors import ConfigError, K3Error
 from k3d.experts.dispatch import DTYPES
 from k3d.experts.hop_log import HopLog
 from k3d.experts.source import ExpertSource
@@ -28,6 +28,7 @@ class OfflineModel:
     leftover: Leftover
 
     def __init__(self, folder: Path, dtype: str, max_rows: int) -> None:
+        torch.set_num_threads(1)  # reductions keep one order
         checkpoint = Checkpoint(folder)
         weights = load_weights(checkpoint)
         self.config = checkpoint.config
@@ -45,7 +46,10 @@ class OfflineModel:
                 part = torch.tensor(ids[start : start + chunk])
                 rows.append(self.model.forward(part, lane, self.experts, slice(None)))
                 lane.commit(len(part))
-        return torch.cat(rows)
+        logits = torch.cat(rows)
+        if not torch.isfinite(logits).all():
+            raise K3Error("the checkpoint gives logits that are not numbers")
+        return logits
 
     def generate(self, ids: list[int], max_tokens: int, chunk: int) -> list[int]:
         """Greedy continuation; stops after max_tokens, never at a stop id."""

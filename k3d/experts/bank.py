@@ -16,6 +16,7 @@ serves any number of sparks. A bank is published by rename: it is whole or absen
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import struct
@@ -84,7 +85,8 @@ def build_bank(
     except OSError as error:
         _write_failed(path, error)
     finally:
-        partial.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # what went wrong first is what is reported
+            partial.unlink()
 
 
 def _write_failed(path: Path, error: OSError) -> NoReturn:
@@ -129,16 +131,18 @@ class Bank:
 
     def record(self, layer: int, expert: int) -> memoryview:
         """One verified record. Raises BankError naming layer and expert on any wrong byte."""
+        what = f"bank {self.path.name}: the record of layer {layer} expert {expert}"
+        if layer not in self.shape.layers or not 0 <= expert < self.shape.experts:
+            raise BankError(f"{what} does not exist")
         index = (layer - self.shape.layers[0]) * self.shape.experts + expert
         size = self.header.record_bytes
-        record = os.pread(self._file.fileno(), size, self._data_start + index * size)
+        try:
+            record = os.pread(self._file.fileno(), size, self._data_start + index * size)
+        except OSError as error:
+            raise BankError(f"{what} cannot be read: {error.strerror}") from error
         digest = self._hashes[index * _HASH_BYTES : (index + 1) * _HASH_BYTES]
         if blake3(record).digest() != digest:
-            raise BankError(
-                f"bank {self.path.name}: the record of layer {layer} expert {expert} does not "
-                "match its hash",
-                hint=_REBUILD,
-            )
+            raise BankError(f"{what} does not match its hash", hint=_REBUILD)
         return memoryview(record)
 
     def verify(self) -> int:

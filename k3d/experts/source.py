@@ -24,6 +24,7 @@ from k3d.model.checkpoint import Checkpoint
 PROJECTIONS = ("w1", "w3", "w2")
 _LARGEST_NVFP4 = 6.0 * 448.0
 _LARGEST_CODE = 6.0
+_LARGEST_E8M0 = 252  # 6 * 2^126 is beyond float32
 
 
 class ExpertSource:
@@ -92,8 +93,7 @@ class ExpertSource:
         names = self._tensor_names(layer, expert, projection)
         read = self.checkpoint.read
         codes = read(names[0], (out, width // 2), "U8")
-        scale_dtypes = ("F8_E4M3",) if self._format == "nvfp4" else ("U8", "F8_E8M0")
-        scales = read(names[1], (out, width // FP4_GROUP[self._format]), *scale_dtypes)
+        scales = read(names[1], (out, width // FP4_GROUP[self._format]), *self._scale_dtypes)
         self._check_scales(names[1], scales)
         if self._format == "mxfp4":
             return codes, scales, 1.0
@@ -101,11 +101,21 @@ class ExpertSource:
         self.checkpoint.claim(names[2:])  # activation scales serve FP4 activations, not used here
         return codes, scales, global_scale
 
+    @property
+    def _scale_dtypes(self) -> tuple[str, ...]:
+        return ("F8_E4M3",) if self._format == "nvfp4" else ("U8", "F8_E8M0")
+
     def _check_scales(self, name: str, scales: Tensor) -> None:
         """An e4m3 0x7f / 0xff or an e8m0 0xff is NaN: no release stores one."""
-        bad = (scales & 0x7F) == 0x7F if self._format == "nvfp4" else scales == 0xFF
+        if self._format == "nvfp4":
+            bad = (scales & 0x7F) == 0x7F
+        else:
+            bad = scales > _LARGEST_E8M0
         if bad.any():
-            raise CheckpointError(f"tensor {name} holds a NaN scale", hint="fetch the shard again")
+            raise CheckpointError(
+                f"tensor {self.checkpoint.entry(name).name} holds a scale that is not a number",
+                hint="fetch the shard again",
+            )
 
     def _global_scale(self, name: str) -> float:
         entry = self.checkpoint.entry(name)
@@ -120,13 +130,15 @@ class ExpertSource:
     def _largest_down(self, layer: int) -> float:
         """A bound on |w2| over a layer's experts, from scales alone."""
         largest = 0.0
-        for expert in range(self.checkpoint.config.experts):
+        config = self.checkpoint.config
+        shape = (config.latent_size, config.expert_width // FP4_GROUP[self._format])
+        for expert in range(config.experts):
             name = self._name(layer, expert, "w2")
             if self._format == "nvfp4":
                 suffix = "weight_global_scale" if self._divides else "weight_scale_2"
                 scale = self._global_scale(f"{name}.{suffix}")
                 largest = max(largest, _LARGEST_NVFP4 * scale)
             else:
-                scales = self.checkpoint.peek(f"{name}.weight_scale")
+                scales = self.checkpoint.peek(f"{name}.weight_scale", shape, *self._scale_dtypes)
                 largest = max(largest, _LARGEST_CODE * 2.0 ** (int(scales.max()) - 127))
         return largest

@@ -44,6 +44,10 @@ class Tier(Protocol):
         """One answer a node; each must have served every id that was asked for."""
         ...
 
+    def abandon(self) -> None:
+        """Forget what was begun and not finished."""
+        ...
+
 
 class PartialFrame(Protocol):
     """The part of a PARTIAL frame that a tier reads."""
@@ -66,6 +70,10 @@ class Hop(Protocol):
         """Its partial, valid until the next begin. Raises NodeLost."""
         ...
 
+    def settle(self) -> None:
+        """Drop the answer of a dispatch that will not be finished."""
+        ...
+
 
 class LocalTier:
     """A tier in this process's own memory: whole experts."""
@@ -84,6 +92,9 @@ class LocalTier:
 
     def finish(self) -> Sequence[Answer]:
         return self._answers
+
+    def abandon(self) -> None:
+        self._answers = ()
 
 
 class SparkTier:
@@ -119,6 +130,10 @@ class SparkTier:
             served, partial = self._layout.read_partial(frame.payload, self._rows)
             answers.append(Answer(served, partial, frame.compute_ns))
         return answers
+
+    def abandon(self) -> None:
+        for hop in self._hops:
+            hop.settle()
 
 
 @dataclass(frozen=True)
@@ -175,6 +190,11 @@ class ExpertTiers:
         if not self._pending:
             raise K3Error(f"no tier holds the experts chosen in layer {self._layer}")
         return total.double() * 2.0 ** self._shape.grid_exponent(self._layer)
+
+    def abandon(self) -> None:
+        self._pending.clear()
+        for tier in self._tiers:
+            tier.abandon()
 
     def _note(self, pending: _Pending, tier: Tier, compute_ns: int) -> None:
         elapsed = time.perf_counter_ns() - pending.started_ns if tier.remote else compute_ns

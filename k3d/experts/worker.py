@@ -108,7 +108,7 @@ class SliceWorker:
                     hint="its slots and the map in force disagree; reload it",
                 )
             rows, places = torch.nonzero(ids == expert, as_tuple=True)
-            partial[rows] += expert_contributions(
+            contributions = expert_contributions(
                 x[rows],
                 weights[rows, places],
                 self._weights(int(slots[expert])),
@@ -116,6 +116,7 @@ class SliceWorker:
                 linear_beta=shape.situ_linear_beta,
                 grid_exponent=exponent,
             )
+            partial.index_add_(0, rows, contributions)
             served[rows, places] = expert
         return served, partial
 

@@ -20,7 +20,7 @@ RECORD_LAYOUT: tuple[tuple[str, str], ...] = (
 )
 RECORD_HEADER = struct.Struct("<" + "".join(code for _, code in RECORD_LAYOUT))
 DIGEST_BYTES = 32
-BATCH_BYTES = 4 * 1024 * 1024
+BATCH_BYTES = 1024 * 1024
 """Size of a LOAD frame that is worth no larger one: what it takes stays resident on both ends."""
 
 

@@ -84,6 +84,19 @@ class Checkpoint:
 
         `shape` and `dtypes`, when given, are what the model needs; another is refused by name.
         """
+        entry = self._checked(name, shape, dtypes)
+        if name not in self._unread:
+            raise CheckpointError(f"tensor {entry.name} is read twice")
+        self._unread.discard(name)
+        return self._load(entry)
+
+    def peek(self, name: str, shape: tuple[int, ...] | None = None, *dtypes: str) -> Tensor:
+        """Read a tensor without consuming it."""
+        return self._load(self._checked(name, shape, dtypes))
+
+    def _checked(
+        self, name: str, shape: tuple[int, ...] | None, dtypes: tuple[str, ...]
+    ) -> TensorEntry:
         entry = self.entry(name)
         if shape is not None and entry.shape != shape:
             raise refuse_shape(entry.name, entry.shape, shape)
@@ -92,14 +105,7 @@ class Checkpoint:
                 f"tensor {entry.name} is {entry.dtype}, not {' or '.join(dtypes)}",
                 hint="the shard is of another release format or damaged",
             )
-        if name not in self._unread:
-            raise CheckpointError(f"tensor {entry.name} is read twice")
-        self._unread.discard(name)
-        return self._load(entry)
-
-    def peek(self, name: str) -> Tensor:
-        """Read a tensor without consuming it."""
-        return self._load(self.entry(name))
+        return entry
 
     def claim(self, names: list[str]) -> None:
         """Count tensors as consumed that are served from elsewhere or deliberately unused."""
@@ -134,7 +140,8 @@ class Checkpoint:
         digest = blake3((self.folder / "config.json").read_bytes())
         for name in sorted(self._entries):
             entry = self._entries[name]
-            digest.update(f"{name} {entry.dtype} {entry.shape} {entry.offset}\n".encode())
+            place = f"{name} {entry.dtype} {entry.shape} {entry.offset}\n"
+            digest.update(place.encode(errors="backslashreplace"))
         for shard in self.shards:
             size = shard.stat().st_size
             for offset in (size // 2, max(0, size - _SAMPLE_BYTES)):
@@ -176,10 +183,11 @@ def _shards(folder: Path) -> list[Path]:
 def _weight_map(index: Path) -> dict[str, str]:
     try:
         weight_map = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise CheckpointError(f"{index} cannot be read: {error}", hint="fetch it again") from error
     plain = isinstance(weight_map, dict) and all(
-        isinstance(shard, str) and Path(shard).name == shard for shard in weight_map.values()
+        isinstance(shard, str) and Path(shard).name == shard and shard.isprintable()
+        for shard in weight_map.values()
     )
     if not plain:
         raise CheckpointError(f"{index}: weight_map is not tensor -> shard file")

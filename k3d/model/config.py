@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,8 @@ _FIXED = {
     "moe_router_activation_func": "sigmoid",
     "moe_layer_freq": 1,
 }
+# Older configs leave these out; another value is another model.
+_FIXED_IF_PRESENT = {"tie_word_embeddings": False, "topk_method": "noaux_tc"}
 _FIXED_LINEAR = {"use_full_rank_gate": True, "short_conv_kernel_size": 4}
 
 
@@ -82,7 +85,7 @@ class ModelConfig:
             raise ConfigError(
                 f"{folder} holds no config.json", hint="name a checkpoint folder"
             ) from None
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             raise ConfigError(f"{path} cannot be read: {error}") from error
         return cls.from_document(document, path)
 
@@ -101,6 +104,9 @@ class ModelConfig:
             read.value(text, "linear_attn_config", "text_config."), "text_config.linear_attn_config"
         )
         read.require(text, _FIXED, "text_config.")
+        for source, prefix in ((top, ""), (text, "text_config.")):
+            present = {k: v for k, v in _FIXED_IF_PRESENT.items() if source.get(k) is not None}
+            read.require(source, present, prefix)
         read.require(linear, _FIXED_LINEAR, "text_config.linear_attn_config.")
 
         def whole(key: str, source: dict[str, Any] = text) -> int:
@@ -139,7 +145,9 @@ class ModelConfig:
             top_groups=whole("topk_group"),
             situ_beta=real("activation_situ_beta"),
             situ_linear_beta=real("activation_situ_linear_beta"),
-            max_positions=text.get("max_position_embeddings"),
+            max_positions=(
+                whole("max_position_embeddings") if "max_position_embeddings" in text else None
+            ),
             bos_id=read.whole(top if "bos_token_id" in top else text, "bos_token_id"),
             eos_id=read.whole(top if "eos_token_id" in top else text, "eos_token_id"),
             pad_id=read.whole(top if "pad_token_id" in top else text, "pad_token_id"),
@@ -177,6 +185,8 @@ class _Reader:
         value = self.value(source, key)
         if not isinstance(value, (int, float)) or isinstance(value, bool):
             raise ConfigError(f"{self.path}: {key} is {value!r}, not a number")
+        if not math.isfinite(value):
+            raise ConfigError(f"{self.path}: {key} is {value!r}, not a finite number")
         return float(value)
 
     def flag(self, source: dict[str, Any], key: str) -> bool:
@@ -201,7 +211,8 @@ class _Reader:
             if not isinstance(value, list) or not all(isinstance(n, int) for n in value):
                 raise ConfigError(f"{self.path}: {key} is not a list of layer numbers")
             lists[key] = value
-        if sorted(lists["full_attn_layers"] + lists["kda_layers"]) != list(range(1, layers + 1)):
+        listed = sorted(lists["full_attn_layers"] + lists["kda_layers"])
+        if len(listed) != layers or listed != list(range(1, layers + 1)):
             raise ConfigError(
                 f"{self.path}: full_attn_layers and kda_layers do not cover layers 1..{layers} "
                 "once each"
@@ -210,10 +221,18 @@ class _Reader:
 
 
 def _check(config: ModelConfig, path: Path) -> None:
-    for name in ("vocab_size", "hidden_size", "layers", "attn_res_block", "kda_heads", "heads",
-                 "experts", "top_k", "latent_size", "expert_width"):  # fmt: skip
+    for name in ("vocab_size", "hidden_size", "layers", "attn_res_block", "kda_heads",
+                 "kda_head_dim", "heads", "q_lora_rank", "kv_lora_rank", "nope_dim", "rope_dim",
+                 "v_dim", "dense_width", "experts", "top_k", "shared_experts", "latent_size",
+                 "expert_width", "expert_groups", "top_groups"):  # fmt: skip
         if getattr(config, name) < 1:
             raise ConfigError(f"{path}: {name} is 0")
+    for name in ("rms_norm_eps", "situ_beta", "situ_linear_beta", "routed_scaling"):
+        if getattr(config, name) <= 0:
+            raise ConfigError(f"{path}: {name} is {getattr(config, name)}, not above 0")
+    if config.dense_layers >= config.layers:
+        raise ConfigError(f"{path}: {config.dense_layers} dense layers of {config.layers}; "
+                          "no layer has routed experts")  # fmt: skip
     if config.top_k > config.experts:
         raise ConfigError(f"{path}: {config.top_k} experts a token of {config.experts}")
     if config.expert_width % 16 or config.latent_size % 16:

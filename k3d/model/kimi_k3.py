@@ -44,6 +44,10 @@ class RoutedExperts(Protocol):
         """f64 [rows, latent]: the weighted sum over the layer's experts, each exactly once."""
         ...
 
+    def abandon(self) -> None:
+        """Forget the layer in flight: its pass failed."""
+        ...
+
 
 class KimiK3:
     """The model; `max_rows` bounds the rows of a pass and sizes its buffers."""

@@ -97,7 +97,7 @@ def _entry(path: Path, name: str, value: Any, data_start: int) -> TensorEntry:
     if not isinstance(value, dict) or not {"dtype", "shape", "data_offsets"} <= value.keys():
         raise refuse("has no dtype, shape and data_offsets")
     dtype, shape, offsets = value["dtype"], value["shape"], value["data_offsets"]
-    if dtype not in DTYPE_BYTES:
+    if not isinstance(dtype, str) or dtype not in DTYPE_BYTES:
         raise refuse(f"has dtype {dtype!r}, which no Kimi-K3 release uses")
     if not isinstance(shape, list) or not all(type(n) is int and n >= 0 for n in shape):
         raise refuse(f"has shape {shape!r}")

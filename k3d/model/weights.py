@@ -90,13 +90,26 @@ def load_weights(checkpoint: Checkpoint) -> ModelWeights:
     read = _LayerReader(checkpoint, "model.")
     layers = tuple(_layer(checkpoint, layer) for layer in range(config.layers))
     return ModelWeights(
-        embed=checkpoint.read("model.embed_tokens.weight", (vocab, hidden), "BF16", "F32"),
+        embed=_finite(checkpoint, "model.embed_tokens.weight", vocab, hidden),
         layers=layers,
         output_query=read.query("output_attn_res", hidden),
         norm=read.vector("norm.weight", hidden),
-        head=Weight.from_matrix(
-            checkpoint.read("lm_head.weight", (vocab, hidden), "BF16", "F32").double()
-        ),
+        head=Weight.from_matrix(_finite(checkpoint, "lm_head.weight", vocab, hidden).double()),
+    )
+
+
+def _finite(checkpoint: Checkpoint, name: str, *shape: int) -> Tensor:
+    """A plain tensor as stored; a NaN or an infinity in it would reach every token."""
+    tensor = checkpoint.read(name, shape, "BF16", "F32")
+    if not torch.isfinite(tensor).all():
+        raise _not_numbers(checkpoint, name)
+    return tensor
+
+
+def _not_numbers(checkpoint: Checkpoint, name: str) -> CheckpointError:
+    return CheckpointError(
+        f"tensor {checkpoint.entry(name).name} holds values that are not numbers",
+        hint="fetch the shard again",
     )
 
 
@@ -108,7 +121,7 @@ class _LayerReader:
         self._prefix = prefix
 
     def plain(self, name: str, *shape: int) -> Tensor:
-        return self._checkpoint.read(self._prefix + name, shape, "BF16", "F32").double()
+        return _finite(self._checkpoint, self._prefix + name, *shape).double()
 
     def vector(self, name: str, width: int) -> Tensor:
         return self.plain(name, width)
@@ -122,9 +135,10 @@ class _LayerReader:
 
     def _fp8(self, name: str, out: int, width: int) -> tuple[Tensor, Tensor]:
         raw = self._checkpoint.read(f"{self._prefix}{name}.weight", (out, width), "F8_E4M3")
+        if ((raw & 0x7F) == 0x7F).any():  # e4m3's NaN
+            raise _not_numbers(self._checkpoint, f"{self._prefix}{name}.weight")
         blocks = (-(-out // 128), 1, -(-width // 128), 1)
-        scale = self._checkpoint.read(f"{self._prefix}{name}.weight_scale", blocks, "F32")
-        return raw, scale
+        return raw, _finite(self._checkpoint, f"{self._prefix}{name}.weight_scale", *blocks)
 
     def attention(self, name: str, out: int, width: int) -> Weight:
         """An attention matrix: FP8 with block scales if the scale tensor is there, else plain."""

@@ -23,8 +23,10 @@ from k3d.node.spark import SparkServer, Worker
 from k3d.placement.pod import Node, PodDescription, load_pod
 from k3d.store.home import RunFile, http_token, read_secret, resolve_home
 
-STALLED_S = 3.0
-"""An idle loop ticks every half second and a busy one is done in less than this."""
+IDLE_STALLED_S = 3.0
+"""An idle loop ticks every half second."""
+BUSY_STALLED_S = 30.0
+"""The longest dispatch, a whole prompt chunk, is done in less."""
 
 log = logging.getLogger(__name__)
 
@@ -99,7 +101,7 @@ def _health(
     age = now - progress.tick_s
     if not loop.is_alive():
         state, reason = "down", "the fabric loop has ended"
-    elif age > STALLED_S:
+    elif age > (IDLE_STALLED_S if progress.busy_since_s is None else BUSY_STALLED_S):
         state, reason = "degraded", f"the fabric loop has done nothing for {age:.1f} s"
     elif progress.peer is None:
         state, reason = "degraded", "no Station is connected"

@@ -183,13 +183,19 @@ def _spark_link(
     node, count = pod.sparks[index], pod.slice_count
     layout = DispatchLayout(shape, DTYPES[options.dtype])
     largest = max(layout.dispatch_bytes(options.chunk), layout.partial_bytes(options.chunk))
+    if largest > DEFAULT_CAPACITY_BYTES:
+        raise ConfigError(
+            f"a chunk of {options.chunk} tokens needs frames of {largest} bytes; a link holds "
+            f"{DEFAULT_CAPACITY_BYTES}",
+            hint="use a smaller chunk",
+        )
     facts = Facts(
         role="station",
         node=pod.station.name,
         calling=node.name,
         incarnation=time.time_ns(),
         version=__version__,
-        capacity_bytes=max(DEFAULT_CAPACITY_BYTES, largest),
+        capacity_bytes=DEFAULT_CAPACITY_BYTES,
         model_digest=bank.header.model_digest,
         slice_index=index,
         slice_count=count,

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from k3_kernels.grid import to_grid, weight_bits
-from k3_kernels.linear import Weight, linear
+from k3_kernels.linear import Weight, linear, narrowest
 from k3_kernels.situ import situ
 
 
@@ -21,9 +21,9 @@ from k3_kernels.situ import situ
 class ExpertWeights:
     """Decoded atoms of one expert.
 
-    gate_up: Weight of [2 * columns, latent] (all gate rows, then all up rows); down: f32
-    [atoms, atom columns, latent] on its grid; down_scale: the global scale outside the grid.
-    Both are kept compact: many experts are held, few are used at a time.
+    gate_up: Weight of [2 * columns, latent] (all gate rows, then all up rows); down
+    [atoms, atom columns, latent] on its grid, in the narrowest type that holds it exactly;
+    down_scale: the global scale outside the grid.
     """
 
     gate_up: Weight
@@ -34,12 +34,11 @@ class ExpertWeights:
     def from_matrices(cls, gate_up: Weight, down: Tensor, down_scale: float) -> ExpertWeights:
         """`down` f64 [latent, atoms, atom columns]: codes times block scales."""
         on_grid = to_grid(down, weight_bits(down.shape[-1]))
-        compact = on_grid.permute(1, 2, 0).float().contiguous()
-        return cls(gate_up.compact(), compact, down_scale)
+        return cls(gate_up, narrowest(on_grid.permute(1, 2, 0).contiguous()), down_scale)
 
     @property
     def size_bytes(self) -> int:
-        return 4 * (self.gate_up.codes.numel() + self.down.numel())
+        return self.gate_up.codes.nbytes + self.down.nbytes
 
 
 def expert_contributions(

@@ -14,9 +14,9 @@ from k3_kernels.grid import BLOCK, to_grid, weight_bits
 class Weight:
     """A matrix [out, in] prepared for exact block sums.
 
-    codes: [..., blocks, block, out], each block on its grid, f64 or, to save memory, f32 (a grid
-    has at most 24 bits); scale: f64 [..., blocks, 1, out] multiplies a block's sum (FP8 and FP4
-    scales that are not part of the grid), or None for 1.
+    codes: [..., blocks, block, out], each block on its grid, in the narrowest type that holds
+    them exactly; scale: f64 [..., blocks, 1, out] multiplies a block's sum (FP8 and FP4 scales
+    that are not part of the grid), or None for 1.
     """
 
     codes: Tensor
@@ -33,11 +33,7 @@ class Weight:
         codes = to_grid(padded.view(*lead, out, blocks, block), weight_bits(block))
         order = (*range(len(lead)), len(lead) + 1, len(lead) + 2, len(lead))
         scale = None if scale is None else scale.double().transpose(-1, -2).unsqueeze(-2)
-        return cls(codes.permute(order).contiguous(), scale, width)
-
-    def compact(self) -> Weight:
-        """The same weight in half the memory; each use widens it again."""
-        return Weight(self.codes.float(), self.scale, self.in_features)
+        return cls(narrowest(codes.permute(order).contiguous()), scale, width)
 
     @classmethod
     def stacked(cls, weights: list[Weight]) -> Weight:
@@ -47,13 +43,23 @@ class Weight:
         if any(s is not None for s in scales):
             scale = torch.cat(
                 [
-                    torch.ones_like(w.codes[..., :1, :]) if w.scale is None else w.scale
+                    torch.ones_like(w.codes[..., :1, :]).double() if w.scale is None else w.scale
                     for w in weights
                 ],
                 dim=-1,
             )
         codes = torch.cat([w.codes for w in weights], dim=-1)
         return cls(codes, scale, weights[0].in_features)
+
+
+def narrowest(codes: Tensor) -> Tensor:
+    """The same values in bf16 if that is exact, else in f32, which holds any grid.
+
+    Weights of every release format are exact in bf16. Each use widens them again, which costs
+    less than reading four times the memory.
+    """
+    narrow = codes.bfloat16()
+    return narrow if torch.equal(narrow.double(), codes) else codes.float()
 
 
 def _blocked(x: Tensor, weight: Weight) -> Tensor:
@@ -84,4 +90,4 @@ def linear(x: Tensor, weight: Weight) -> Tensor:
 def head_linear(x: Tensor, weight: Weight) -> Tensor:
     """A matrix a head: x [heads, rows, in], weight [heads, out, in] -> f64 [heads, rows, out]."""
     blocked = _blocked(x, weight).transpose(1, 2)  # [heads, blocks, rows, block]
-    return _sum_blocks(torch.matmul(blocked, weight.codes), weight.scale)
+    return _sum_blocks(torch.matmul(blocked, weight.codes.double()), weight.scale)

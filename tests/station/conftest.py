@@ -140,9 +140,7 @@ class RunningPod:
 
 
 @pytest.fixture
-def start_pod(
-    tmp_path: Path, home: Path, tiny_model: Path
-) -> Iterator[Callable[..., RunningPod]]:
+def start_pod(tmp_path: Path, home: Path, tiny_model: Path) -> Iterator[Callable[..., RunningPod]]:
     """Start a pod of `sparks` sparks and wait until it is healthy."""
     pods: list[RunningPod] = []
 
