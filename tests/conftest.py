@@ -1,15 +1,22 @@
-"""What every test gets: a seed that is printed, a home of its own and no network."""
+"""What every test gets: a printed seed, a home of its own, no network; and tiny checkpoints."""
 
 from __future__ import annotations
 
 import os
 import random
 import socket
+from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from k3d.store.home import create_secret, make_home
+
+if TYPE_CHECKING:
+    from tests.tiny_checkpoint import TinyModel
+
+GOLDEN = Path(__file__).parent / "golden"
 
 SEED_VARIABLE = "K3_TEST_SEED"
 LOOPBACK = ("127.", "localhost", "::1", "0.0.0.0")
@@ -61,3 +68,22 @@ def _no_network(monkeypatch: pytest.MonkeyPatch) -> None:
         return connect(self, address)  # type: ignore[arg-type]
 
     monkeypatch.setattr(socket.socket, "connect", guarded)
+
+
+@pytest.fixture(scope="session")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Callable[[TinyModel], Path]:
+    """Folder of a k3-tiny checkpoint. Shared: a test that changes files copies it first."""
+    written: dict[TinyModel, Path] = {}
+
+    def folder(model: TinyModel) -> Path:
+        if model not in written:
+            written[model] = model.write(tmp_path_factory.mktemp(f"tiny-{model.release}"))
+        return written[model]
+
+    return folder
+
+
+@pytest.fixture(params=["nvfp4", "mxfp4"])
+def golden(request: pytest.FixtureRequest) -> Path:
+    """Folder of a golden checkpoint, in each release format."""
+    return GOLDEN / f"k3-golden-{request.param}"

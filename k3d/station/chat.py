@@ -52,6 +52,8 @@ def read_request(body: bytes) -> ChatRequest:
             f"the request has {' and '.join(given) or 'no prompt'}",
             hint="give exactly one of messages, prompt and prompt_ids",
         )
+    if chat.messages == []:
+        raise ConfigError("messages is empty", hint="give at least one message")
     return chat
 
 

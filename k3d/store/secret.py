@@ -7,6 +7,7 @@ import hmac
 import os
 import secrets
 import stat
+import tempfile
 from pathlib import Path
 
 from k3d.errors import ConfigError, NotFound, Refused, StoreError
@@ -18,8 +19,19 @@ SECRET_CHARACTERS = 64
 def create_secret(home: Path) -> bool:
     """Make the pod secret if there is none. True when it was made by this call."""
     path = secret_path(home)
+    if path.exists():
+        return False
     try:
-        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        handle, draft = tempfile.mkstemp(dir=home, prefix=".pod.secret.")
+        try:
+            with os.fdopen(handle, "w", encoding="ascii") as file:
+                file.write(secrets.token_hex(SECRET_CHARACTERS // 2) + "\n")
+                file.flush()
+                os.fsync(file.fileno())
+            # A link never replaces: of several that make it at once, one wins and is whole.
+            path.hardlink_to(draft)
+        finally:
+            Path(draft).unlink()
     except FileExistsError:
         return False
     except OSError as error:
@@ -27,10 +39,6 @@ def create_secret(home: Path) -> bool:
             f"the pod secret {path} cannot be made: {error.strerror}",
             hint="check the permissions and the free space of the home",
         ) from error
-    with os.fdopen(handle, "w", encoding="ascii") as file:
-        file.write(secrets.token_hex(SECRET_CHARACTERS // 2) + "\n")
-        file.flush()
-        os.fsync(file.fileno())
     return True
 
 

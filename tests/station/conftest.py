@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from k3d.store.home import http_token, read_run_file, read_secret
+from k3d.store.home import create_secret, http_token, make_home, read_run_file, read_secret
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "k3-golden-nvfp4"
 READY_S = 60.0
@@ -137,6 +137,22 @@ class RunningPod:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
+
+
+@pytest.fixture(scope="module")
+def inproc_pod(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Iterator[RunningPod]:
+    """One Station process with two sparks inside, shared by a module's tests."""
+    folder = tmp_path_factory.mktemp("inproc")
+    home = folder / "home"
+    make_home(home)
+    create_secret(home)
+    pod = RunningPod(home, write_pod(folder / "pod.toml", tiny_model, 2))
+    pod.start("station", "--transport", "inproc")
+    try:
+        pod.wait_state("healthy")
+        yield pod
+    finally:
+        pod.close()
 
 
 @pytest.fixture
