@@ -16,10 +16,5 @@ def attn_res_mix(sources: Tensor, query: Tensor, eps: float) -> Tensor:
     inverse_rms = torch.rsqrt(wide.square().mean(-1) + eps)
     scores = (wide * query).sum(-1) * inverse_rms  # [rows, n]
     shares = torch.exp(scores - scores.amax(-1, keepdim=True))
-    mixed = wide[:, 0] * shares[:, :1]
-    total = shares[:, :1]
-    for source in range(1, sources.shape[1]):
-        share = shares[:, source : source + 1]
-        mixed = mixed + wide[:, source] * share
-        total = total + share
-    return (mixed / total).to(sources.dtype)
+    mixed = (wide * shares.unsqueeze(-1)).sum(1)
+    return (mixed / shares.sum(-1, keepdim=True)).to(sources.dtype)
