@@ -1,4 +1,4 @@
-"""The Station's own routes: /status, and /chat as a stream of JSON lines."""
+"""The Station's own routes: /status, /chat as a stream of JSON lines, /receipts to keep figures."""
 
 from __future__ import annotations
 
@@ -7,20 +7,33 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import msgspec
+from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request as HttpRequest
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from k3d.engine.request import ErrorEvent, Event, FinishEvent
-from k3d.errors import K3Error
+from k3d.errors import ConfigError, K3Error
 from k3d.node.http import error_document
 from k3d.station.chat import AnswerLines, engine_request, read_request
 from k3d.station.status import StationView
+from k3d.store.schema import PROVENANCE
+from k3d.store.state import StateStore
 
 LINES = "application/x-ndjson"
 
 
-def station_routes(view: StationView) -> list[Route]:
+class ReceiptBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A measured result, as POST /receipts takes it; the Station is the store's one writer."""
+
+    kind: str
+    provenance: str
+    command: str
+    figures: dict[str, Any]
+    environment: dict[str, Any]
+
+
+def station_routes(view: StationView, store: StateStore) -> list[Route]:
     """Routes of a Station beside those that every node has."""
     station, scheduler = view.station, view.scheduler
 
@@ -55,7 +68,35 @@ def station_routes(view: StationView) -> list[Route]:
 
         return StreamingResponse(stream(), media_type=LINES)
 
-    return [Route("/status", status), Route("/chat", chat, methods=["POST"])]
+    async def keep_receipt(http: HttpRequest) -> Response:
+        body = _receipt(await http.body())
+        receipt_id = await run_in_threadpool(
+            store.record_receipt,
+            body.kind,
+            provenance=body.provenance,
+            command=body.command,
+            figures=body.figures,
+            environment=body.environment,
+        )
+        return JSONResponse({"schema": "k3d.receipt/1", "id": receipt_id})
+
+    return [
+        Route("/status", status),
+        Route("/chat", chat, methods=["POST"]),
+        Route("/receipts", keep_receipt, methods=["POST"]),
+    ]
+
+
+def _receipt(body: bytes) -> ReceiptBody:
+    try:
+        receipt = msgspec.json.decode(body, type=ReceiptBody)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"the receipt cannot be read: {error}") from None
+    if receipt.provenance not in PROVENANCE:
+        raise ConfigError(
+            f"provenance {receipt.provenance!r} is not one of {', '.join(PROVENANCE)}"
+        )
+    return receipt
 
 
 def _lines(lines: AnswerLines, event: Event) -> list[dict[str, Any]]:

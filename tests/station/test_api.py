@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from k3d.store.home import read_run_file
+from k3d.store.state import StateReader
 from k3d.store.telemetry import read_hops, read_tokens
 from tests.station.conftest import RunningPod
 
@@ -87,6 +88,24 @@ def test_a_client_that_leaves_ends_its_request(inproc_pod: RunningPod) -> None:
     assert json.loads(response.readline())["type"] == "token"
     response.close()
     inproc_pod.wait("the end", lambda: inproc_pod.status()["requests"]["running"] == 0, 10)
+
+
+def test_a_receipt_is_kept_with_its_provenance(inproc_pod: RunningPod) -> None:
+    body = {"kind": "bench", "provenance": "measured", "command": "k3ctl bench pod",
+            "figures": {"ratio": 0.9}, "environment": {"cores": 2}}  # fmt: skip
+    with inproc_pod.call("/receipts", body) as response:
+        receipt_id = json.load(response)["id"]
+    with StateReader.open(inproc_pod.home) as reader:
+        (receipt,) = reader.receipts(kind="bench")
+    assert (receipt.id, receipt.figures) == (receipt_id, {"ratio": 0.9})
+
+
+def test_a_receipt_without_provenance_is_refused(inproc_pod: RunningPod) -> None:
+    body = {"kind": "bench", "provenance": "felt", "command": "", "figures": {}, "environment": {}}
+    with pytest.raises(urllib.error.HTTPError) as caught:
+        inproc_pod.call("/receipts", body)
+    with caught.value as response:
+        assert "felt" in json.load(response)["message"]
 
 
 def test_half_a_request_holds_nobody_up(inproc_pod: RunningPod) -> None:
