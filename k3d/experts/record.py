@@ -21,6 +21,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from k3_kernels import ExpertWeights, Weight
+from k3_kernels.grid import BLOCK
 from k3_kernels.quant import e4m3, e8m0, scaled_codes
 from torch import Tensor
 
@@ -71,9 +72,9 @@ def decode_atoms(shape: ExpertShape, raw: Tensor) -> ExpertWeights:
 
     rows = atoms.shape[0] * columns
     gate_up = torch.cat((matrix(0, columns, latent), matrix(1, columns, latent)))
-    gate_up = gate_up.view(2 * rows, latent)
+    gate_up = gate_up.view(1, 2 * rows, latent)
     per_row = torch.tensor(global_scales[:2], dtype=torch.float64).repeat_interleave(rows)
-    blocks = -(-latent // min(latent, 128))
-    weight = Weight.from_matrix(gate_up, per_row.unsqueeze(-1).expand(-1, blocks))
+    blocks = -(-latent // min(latent, BLOCK))
+    weight = Weight.from_matrix(gate_up, per_row.view(1, -1, 1).expand(-1, -1, blocks))
     down = matrix(2, latent, columns).transpose(0, 1)  # [latent, atoms, columns]
     return ExpertWeights.from_matrices(weight, down, global_scales[2])

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -16,6 +18,19 @@ from k3d.experts.shape import ExpertShape
 
 ABSENT = -1
 DECODED_CACHE_BYTES = 64 * 2**20
+PAIRS_AT_ONCE = 64
+"""At most this many (row, expert) pairs are computed side by side, each with a copy of its
+expert: for a few rows, a call an expert costs more than the copies."""
+
+
+@dataclass(frozen=True)
+class _Group:
+    """rows, places (in the row's ids) and experts, i64 or i32 [experts, rows of each]."""
+
+    rows: Tensor
+    places: Tensor
+    experts: Tensor
+    weights: ExpertWeights
 
 
 class SliceWorker:
@@ -90,35 +105,50 @@ class SliceWorker:
     def serve(self, layer: int, ids: Tensor, weights: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
         """Compute what is asked: ids i32 [rows, top_k], ABSENT where another tier serves.
 
-        Each expert is decoded and read once, its rows grouped. Returns served ids i32
-        [rows, top_k] (what was really computed) and the partial i64 [rows, latent].
+        Returns served ids i32 [rows, top_k] (what was really computed) and the partial
+        i64 [rows, latent].
         """
-        shape = self.shape
-        partial = torch.zeros(x.shape[0], shape.latent, dtype=torch.int64)
+        partial = torch.zeros(x.shape[0], self.shape.latent, dtype=torch.int64)
         served = torch.full_like(ids, ABSENT)
-        slots = self._slot_of[layer]
-        exponent = shape.grid_exponent(layer)
-        for expert in torch.unique(ids).tolist():
-            if expert == ABSENT:
-                continue
-            if not 0 <= expert < shape.experts or slots[expert] == ABSENT:
-                raise BankError(
-                    f"{self.name} is asked for layer {layer} expert {expert}, which it does not "
-                    "hold",
-                    hint="its slots and the map in force disagree; reload it",
-                )
-            rows, places = torch.nonzero(ids == expert, as_tuple=True)
+        for group in self._groups(layer, ids):
+            rows, places = group.rows, group.places
             contributions = expert_contributions(
                 x[rows],
                 weights[rows, places],
-                self._weights(int(slots[expert])),
-                beta=shape.situ_beta,
-                linear_beta=shape.situ_linear_beta,
-                grid_exponent=exponent,
+                group.weights,
+                beta=self.shape.situ_beta,
+                linear_beta=self.shape.situ_linear_beta,
+                grid_exponent=self.shape.grid_exponent(layer),
             )
-            partial.index_add_(0, rows, contributions)
-            served[rows, places] = expert
+            partial.index_add_(0, rows.view(-1), contributions.view(-1, self.shape.latent))
+            served[rows, places] = group.experts
         return served, partial
+
+    def _groups(self, layer: int, ids: Tensor) -> Iterator[_Group]:
+        """What to compute in one call each: a few (row, expert) pairs side by side, or, in a
+        chunk, an expert with all its rows, so that each expert is read once."""
+        asked = ids != ABSENT
+        rows, places = torch.nonzero(asked, as_tuple=True)
+        experts = ids[rows, places]
+        if len(rows) <= PAIRS_AT_ONCE:
+            if len(rows):
+                found = [self._weights(self._slot(layer, e)) for e in experts.tolist()]
+                column = (rows.unsqueeze(1), places.unsqueeze(1), experts.unsqueeze(1))
+                yield _Group(*column, ExpertWeights.stacked(found))
+            return
+        for expert in torch.unique(experts).tolist():
+            mine = experts == expert
+            row = (rows[mine].unsqueeze(0), places[mine].unsqueeze(0), experts[mine].unsqueeze(0))
+            yield _Group(*row, self._weights(self._slot(layer, expert)))
+
+    def _slot(self, layer: int, expert: int) -> int:
+        slot = int(self._slot_of[layer, expert]) if 0 <= expert < self.shape.experts else ABSENT
+        if slot == ABSENT:
+            raise BankError(
+                f"{self.name} is asked for layer {layer} expert {expert}, which it does not hold",
+                hint="its slots and the map in force disagree; reload it",
+            )
+        return slot
 
     def _weights(self, slot: int) -> ExpertWeights:
         """Decoded weights of a slot, least recently used ones given up beyond the budget."""

@@ -54,7 +54,9 @@ def read_header(path: Path) -> list[TensorEntry]:
     except FileNotFoundError:
         raise CheckpointError(f"shard {path} is missing", hint="fetch it again") from None
     except OSError as error:
-        raise CheckpointError(f"shard {path} cannot be read: {error.strerror}") from error
+        raise CheckpointError(
+            f"shard {path} cannot be read: {error.strerror}", hint="check the file"
+        ) from error
     try:
         header = json.loads(raw, object_pairs_hook=_unique)
     except _Duplicate as duplicate:

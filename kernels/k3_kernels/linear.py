@@ -51,6 +51,16 @@ class Weight:
         codes = torch.cat([w.codes for w in weights], dim=-1)
         return cls(codes, scale, weights[0].in_features)
 
+    @classmethod
+    def joined(cls, weights: list[Weight]) -> Weight:
+        """Weights of [heads, out, in], all scaled or none, one after the other along the heads."""
+        scales = [w.scale for w in weights if w.scale is not None]
+        return cls(
+            torch.cat([w.codes for w in weights]),
+            torch.cat(scales) if scales else None,
+            weights[0].in_features,
+        )
+
 
 def narrowest(codes: Tensor) -> Tensor:
     """The same values in bf16 if that is exact, else in f32, which holds any grid.

@@ -24,7 +24,7 @@ def l2_norm(x: Tensor, eps: float = 1e-6) -> Tensor:
 
 def sigmoid(x: Tensor) -> Tensor:
     """Logistic function written over exp: torch.sigmoid rounds differently at vector tails."""
-    return 1.0 / (1.0 + torch.exp(-x))
+    return torch.reciprocal(torch.exp(-x) + 1.0)
 
 
 def gated_head_norm(o: Tensor, weight: Tensor, gate: Tensor, eps: float) -> Tensor:
