@@ -57,17 +57,15 @@ class SliceWorker:
         self.epoch = 0
         self._slice_bytes = shape.slice_bytes(slice_count)
         self._packed = torch.empty(slots, self._slice_bytes, dtype=torch.uint8)
-        # [layer, expert] -> slot or ABSENT: what a dispatch is resolved with
-        self._slot_of = torch.full(
-            (max(shape.layers) + 1, shape.experts), ABSENT, dtype=torch.int32
-        )
+        self._slot_of: dict[tuple[int, int], int] = {}  # (layer, expert) -> slot
+        self._held: dict[int, tuple[int, int]] = {}  # and back
         self._decoded: OrderedDict[int, ExpertWeights] = OrderedDict()
         self._cache_bytes = cache_bytes
         self._cached_bytes = 0
 
     @property
     def loaded(self) -> int:
-        return int((self._slot_of != ABSENT).sum())
+        return len(self._slot_of)
 
     @property
     def packed_bytes(self) -> int:
@@ -87,17 +85,19 @@ class SliceWorker:
             raise BankError(f"{where}: slot {slot} of {self.slots}")
         if layer not in self.shape.layers or not 0 <= expert < self.shape.experts:
             raise BankError(f"{where}: no such expert in this model")
-        self._slot_of[self._slot_of == slot] = ABSENT
+        self._empty(slot)
         self._packed[slot].numpy()[:] = np.frombuffer(record, dtype=np.uint8)
+        self._empty(self._slot_of.get((layer, expert), ABSENT))
         self._slot_of[layer, expert] = slot
-        self._forget(slot)
+        self._held[slot] = (layer, expert)
 
     def commit(self, epoch: int) -> None:
         self.epoch = epoch
 
     def reset(self) -> None:
         """Forget every slice."""
-        self._slot_of.fill_(ABSENT)
+        self._slot_of.clear()
+        self._held.clear()
         self._decoded.clear()
         self._cached_bytes = 0
         self.epoch = 0
@@ -142,8 +142,8 @@ class SliceWorker:
             yield _Group(*row, self._weights(self._slot(layer, expert)))
 
     def _slot(self, layer: int, expert: int) -> int:
-        slot = int(self._slot_of[layer, expert]) if 0 <= expert < self.shape.experts else ABSENT
-        if slot == ABSENT:
+        slot = self._slot_of.get((layer, expert))
+        if slot is None:
             raise BankError(
                 f"{self.name} is asked for layer {layer} expert {expert}, which it does not hold",
                 hint="its slots and the map in force disagree; reload it",
@@ -164,7 +164,11 @@ class SliceWorker:
             self._cached_bytes -= dropped.size_bytes
         return decoded
 
-    def _forget(self, slot: int) -> None:
+    def _empty(self, slot: int) -> None:
+        """Forget what a slot holds, if it holds anything."""
+        held = self._held.pop(slot, None)
+        if held is not None:
+            del self._slot_of[held]
         dropped = self._decoded.pop(slot, None)
         if dropped is not None:
             self._cached_bytes -= dropped.size_bytes

@@ -160,7 +160,7 @@ def _read_at(path: Path, offset: int, buffer: bytearray) -> None:
                 count = os.preadv(file.fileno(), [view[done:]], offset + done)
                 if count == 0:
                     raise CheckpointError(
-                        f"shard {path.name} ends at byte {offset + done}", hint="fetch it again"
+                        f"shard {path.name} ends before byte {offset + done}", hint="fetch it again"
                     )
                 done += count
     except OSError as error:

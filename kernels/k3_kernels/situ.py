@@ -14,5 +14,5 @@ def situ(gate: Tensor, up: Tensor, beta: float, linear_beta: float) -> Tensor:
     The logistic sees the uncapped gate. |situ| <= beta * linear_beta.
     """
     gate, up = gate.double(), up.double()
-    capped_gate = beta * torch.tanh(gate / beta) * sigmoid(gate)
-    return capped_gate * (linear_beta * torch.tanh(up / linear_beta))
+    capped = torch.tanh(gate / beta) * torch.tanh(up / linear_beta)
+    return capped * sigmoid(gate) * (beta * linear_beta)
