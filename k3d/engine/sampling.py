@@ -22,10 +22,11 @@ def choose(logits: Tensor, sampling: Sampling, position: int) -> int:
     """Token for `position` from logits f64 [vocab]; ties go to the lower id."""
     if sampling.temperature == 0.0:
         return int((logits == logits.max()).nonzero()[0])
-    ordered, ids = torch.sort(logits / sampling.temperature, descending=True, stable=True)
+    below = (logits - logits.max()) / sampling.temperature  # at most 0, however cold
+    ordered, ids = torch.sort(below, descending=True, stable=True)
     if sampling.top_k:
         ordered = ordered[: sampling.top_k]
-    shares = torch.exp(ordered - ordered[0])
+    shares = torch.exp(ordered)
     mass = torch.cumsum(shares, 0)
     kept = len(mass)
     if sampling.top_p < 1.0:

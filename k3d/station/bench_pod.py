@@ -1,6 +1,13 @@
-"""`bench pod`: decoding over spark processes beside the same engine with sparks in this process.
+"""`bench pod`: decoding over spark processes beside the same engine without them.
 
-Both sides run the same prompts in turns, in one run, with the same map; what differs is the hop.
+Three sides run the same prompts in turns, in one run:
+
+| side | sparks | map |
+| --- | --- | --- |
+| the transport | processes | the pod's |
+| inproc | in this process, the same slices one after the other | the pod's |
+| local | none: every expert whole, in one tier of this process | all in hbm |
+
 Their tokens must be the same: a benchmark of wrong answers is refused.
 """
 
@@ -43,7 +50,7 @@ READY_S = 60.0
 class Side:
     """One way of reaching the sparks, and what its rounds gave."""
 
-    transport: str
+    name: str
     station: Station
     tokens_per_s: list[float]
     ids: list[list[int]]
@@ -68,15 +75,20 @@ def bench_pod(
         stack.enter_context(
             _spark_processes(bench_home, find_policy("pods", pod_name, home), pod, options)
         )
+        inproc = replace(options, transport="inproc")
         sides = [
-            stack.enter_context(_side(pod, bench_home, replace(options, transport=transport)))
-            for transport in (options.transport, "inproc")
+            stack.enter_context(_side(name, pod, bench_home, chosen))
+            for name, chosen in (
+                (options.transport, options),
+                ("inproc", inproc),
+                ("local", replace(inproc, placement="all-hbm")),
+            )
         ]
         for _ in range(rounds):
             for side in sides:
                 _run_round(side, tokens)
-        if sides[0].ids != sides[1].ids:
-            raise K3Error("the pod and the in-process engine gave different tokens")
+        if any(side.ids != sides[0].ids for side in sides):
+            raise K3Error("the pod and the in-process engines gave different tokens")
         return _figures(pod, options, sides, tokens, rounds)
 
 
@@ -105,7 +117,8 @@ def _run_round(side: Side, tokens: int) -> None:
 def _figures(
     pod: PodDescription, options: StationOptions, sides: list[Side], tokens: int, rounds: int
 ) -> dict[str, Any]:
-    over, inside = (statistics.median(side.tokens_per_s) for side in sides)
+    rates = {side.name: statistics.median(side.tokens_per_s) for side in sides}
+    over = rates[options.transport]
     return {
         "schema": "k3d.bench-pod/1",
         "provenance": "measured",
@@ -116,10 +129,10 @@ def _figures(
         "tokens": tokens,
         "prompts": len(QUESTIONS),
         "rounds": rounds,
-        "tokens_per_s": {options.transport: round(over, 2), "inproc": round(inside, 2)},
-        "ratio": round(over / inside, 3),
+        "tokens_per_s": {name: round(rate, 2) for name, rate in rates.items()},
+        "ratio": {name: round(over / rates[name], 3) for name in ("inproc", "local")},
         "same_tokens": True,
-        "hop_us": {side.transport: _hops(side.station) for side in sides},
+        "hop_us": {side.name: _hops(side.station) for side in sides},
         "environment": {
             "version": __version__,
             "machine": platform.machine(),
@@ -185,11 +198,11 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 @contextmanager
-def _side(pod: PodDescription, home: Path, options: StationOptions) -> Iterator[Side]:
+def _side(name: str, pod: PodDescription, home: Path, options: StationOptions) -> Iterator[Side]:
     station = assemble(pod, home, read_secret(home), options, lambda _placement: 1)
     try:
         station.membership.wait_all_ready(READY_S)
-        yield Side(options.transport, station, [], [])
+        yield Side(name, station, [], [])
     finally:
         station.membership.close()
         station.bank.close()

@@ -183,18 +183,31 @@ def test_concurrent_requests_share_turns_and_keep_their_tokens(
     assert [stream.ids() for stream in streams] == [expected["greedy"]] * 4
 
 
-def test_a_flipped_bit_in_the_bank_is_named_and_never_served(start_pod: Start) -> None:
-    pod = start_pod(1)
+def flip_last_record(pod: RunningPod) -> None:
+    """Damage layer 8 expert 15 in the staged bank of a stopped Station."""
     pod.kill("station", signal.SIGTERM)
     pod.processes["station"].wait()
     (bank,) = (pod.home / "banks").glob("*.bank")
     raw = bytearray(bank.read_bytes())
-    raw[-5] ^= 4  # in the last record: layer 8 expert 15
+    raw[-5] ^= 4
     bank.write_bytes(raw)
-    process = pod.start("station")
-    assert process.wait(30) == 1
+
+
+def test_a_flipped_bit_in_a_local_tier_ends_the_station_by_name(start_pod: Start) -> None:
+    pod = start_pod(1, "--transport", "inproc")
+    flip_last_record(pod)
+    assert pod.start("station", "--placement", "all-hbm").wait(30) == 1
     assert "layer 8 expert 15" in pod.log("station")
     assert "Traceback" not in pod.log("station")
+
+
+def test_a_flipped_bit_in_the_spark_tier_is_never_sent(start_pod: Start) -> None:
+    pod = start_pod(1, "--transport", "inproc")
+    flip_last_record(pod)
+    pod.start("station", "--transport", "inproc", "--placement", "all-spark")
+    pod.wait("the Station", lambda: read_run_file(pod.home, "station") is not None)
+    pod.wait("the reason", lambda: "layer 8 expert 15" in (pod.status()["reason"] or ""))
+    assert pod.status()["state"] == "degraded"
 
 
 def test_a_port_in_use_is_one_sentence(start_pod: Start) -> None:
