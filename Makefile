@@ -1,6 +1,6 @@
 # From a clone to an answer: `make pod`. Needs Python 3.11 or later and git, nothing else.
 
-PYTHON ?= python3.11
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV   ?= .venv
 JOBS   ?= 2
 BIN    := $(VENV)/bin

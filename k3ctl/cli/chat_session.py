@@ -1,0 +1,82 @@
+"""A conversation on a terminal."""
+
+from __future__ import annotations
+
+import contextlib
+import readline
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from k3ctl.cli.output import Output, paint
+from k3ctl.client.conversation import Answer, ask
+from k3ctl.client.daemon import Daemon
+from k3d.errors import K3Error
+from k3d.store.paths import run_directory
+
+LONGEST_HISTORY = 1_000
+
+
+def converse(
+    home: Path,
+    station: Daemon,
+    opening: list[dict[str, str]],
+    settings: dict[str, Any],
+    output: Output,
+) -> None:
+    """Ask, answer and remember until the end of input. An error ends an answer, not the session."""
+    output.note("ctrl-d ends, ctrl-c stops an answer, /new starts afresh")
+    messages = list(opening)
+    with _history(run_directory(home) / "chat_history"):
+        while True:
+            try:
+                question = input("> ").strip()
+            except EOFError:
+                output.text()
+                return
+            except KeyboardInterrupt:
+                output.text()
+                continue
+            if question == "/new":
+                messages = list(opening)
+            elif question:
+                messages = _turn(station, messages, question, settings, output)
+
+
+def _turn(
+    station: Daemon,
+    messages: list[dict[str, str]],
+    question: str,
+    settings: dict[str, Any],
+    output: Output,
+) -> list[dict[str, str]]:
+    """One question and its answer; the messages that the next one follows."""
+    asked = [*messages, {"role": "user", "content": question}]
+    answer = Answer()
+    try:
+        for event in ask(station, {"messages": asked, **settings}, answer):
+            if event.get("type") == "token":
+                output.piece(str(event.get("text", "")))
+    except KeyboardInterrupt:
+        output.text(paint(" (stopped)", "dim"))
+    except K3Error as error:
+        output.text()
+        output.error(error)
+        return messages
+    else:
+        output.text()
+    return [*asked, {"role": "assistant", "content": answer.text}]
+
+
+@contextlib.contextmanager
+def _history(path: Path) -> Iterator[None]:
+    """Line editing with the questions of earlier sessions."""
+    with contextlib.suppress(OSError):
+        readline.read_history_file(path)
+    readline.set_history_length(LONGEST_HISTORY)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError):
+            readline.write_history_file(path)
+            path.chmod(0o600)

@@ -1,0 +1,114 @@
+"""k3ctl: arguments in, exit code out."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import sys
+from collections.abc import Sequence
+from types import FrameType
+
+import click
+
+from k3ctl.cli import output
+from k3ctl.cli.lazy import LazyGroup, Verb
+from k3ctl.cli.options import Invocation, home_options
+from k3d import __version__
+from k3d.errors import ConfigError, ExitCode, K3Error
+
+VERBS = {
+    "init": Verb("k3ctl.cli.init", "init", "Make the state database and the pod secret."),
+    "pod": Verb("k3ctl.cli.pod", "pod", "Bring the pod up, take it down, show its state."),
+    "chat": Verb("k3ctl.cli.chat", "chat", "Ask the model: one question, or a conversation."),
+    "health": Verb("k3ctl.cli.health", "health", "Say whether nodes make progress."),
+    "logs": Verb("k3ctl.cli.logs", "logs", "Show the daemons' logs, merged by time."),
+    "bench": Verb("k3ctl.cli.bench", "bench", "Measure the pod."),
+    "help": Verb("k3ctl.cli.help", "show_help", "Explain a command or a topic."),
+}
+
+
+class Terminated(BaseException):
+    """SIGTERM came."""
+
+
+@click.group(
+    cls=LazyGroup,
+    verbs=VERBS,
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 80},
+    epilog="Topics: k3ctl help exit-codes, environment, files.",
+)
+@click.version_option(__version__, "-V", "--version", message="k3ctl %(version)s")
+@home_options
+@click.pass_context
+def k3ctl(context: click.Context) -> None:
+    """See and steer a Kimi-K3 pod.
+
+    Data goes to stdout and words to stderr; --json and the exit codes are for scripts.
+    """
+    if context.invoked_subcommand is None:
+        context.obj.output.text(context.get_help())
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run k3ctl with arguments; the exit code. Prints every error as its form asks."""
+    invocation = Invocation()
+    invocation.output.form = _form_asked_for(arguments)
+    try:
+        code = k3ctl.main(
+            args=list(arguments), prog_name="k3ctl", standalone_mode=False, obj=invocation
+        )
+        return int(code or 0)
+    except output.ClosedPipe:
+        output.leave_streams_quietly()
+        return ExitCode.OK
+    except K3Error as error:
+        invocation.output.error(error)
+        return error.code
+    except click.ClickException as error:
+        invocation.output.error(_usage_error(error))
+        return ExitCode.USAGE
+    except (KeyboardInterrupt, click.Abort):
+        return ExitCode.INTERRUPT
+    except Terminated:
+        return ExitCode.TERMINATED
+    except BrokenPipeError:
+        output.leave_streams_quietly()
+        return ExitCode.OK
+    except OSError as error:
+        invocation.output.error(K3Error(_os_sentence(error)))
+        return ExitCode.FAILED
+
+
+def main() -> None:
+    """The console script."""
+    output.occupy_closed_streams()
+    signal.signal(signal.SIGTERM, _terminate)
+    # A signal while Python shuts down must not print a traceback either.
+    with contextlib.suppress(KeyboardInterrupt):
+        sys.exit(run(sys.argv[1:]))
+
+
+def _terminate(_number: int, _frame: FrameType | None) -> None:
+    raise Terminated
+
+
+def _form_asked_for(arguments: Sequence[str]) -> output.Form:
+    """The form asked for, known even when the arguments turn out not to parse."""
+    options = arguments[: arguments.index("--")] if "--" in arguments else arguments
+    if "--jsonl" in options:
+        return "jsonl"
+    return "json" if "--json" in options else "text"
+
+
+def _usage_error(error: click.ClickException) -> ConfigError:
+    context = getattr(error, "ctx", None)
+    path = context.command_path if context is not None else "k3ctl"
+    message = error.format_message()
+    sentence = message[:1].lower() + message[1:]
+    return ConfigError(sentence.rstrip("."), hint=f"see: {path} --help")
+
+
+def _os_sentence(error: OSError) -> str:
+    what = error.strerror or str(error)
+    return f"{error.filename}: {what}" if error.filename else what

@@ -1,0 +1,188 @@
+"""stdout, stderr and exit codes. Nothing else in k3ctl writes to a terminal or a pipe.
+
+Data goes to stdout, words to stderr. Under --json stdout carries one document, under --jsonl one
+object a line, and the last line of stderr is the error as JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from k3d.errors import ExitCode, K3Error
+
+Form = Literal["text", "json", "jsonl"]
+
+EXIT_SENTENCES: dict[ExitCode, str] = {
+    ExitCode.OK: "done; repeating a command that was already carried out is also 0",
+    ExitCode.FAILED: "it failed; the sentence on stderr says what and why",
+    ExitCode.USAGE: "wrong flag, argument, description, policy or configuration",
+    ExitCode.UNREACHABLE: "a daemon cannot be reached or was lost; worth a retry",
+    ExitCode.TIMEOUT: "nothing came within the time given; worth a retry",
+    ExitCode.REFUSED: "understood and not allowed: wrong secret, other version, pod differs",
+    ExitCode.PARTIAL: "some nodes did and some did not; each is listed",
+    ExitCode.NOT_FOUND: "the thing named does not exist",
+    ExitCode.LOCKED: "another process holds the lock; worth a retry",
+    ExitCode.STALE: "the plan was made from a state that has changed since",
+    ExitCode.INTERRUPT: "interrupted from the keyboard",
+    ExitCode.TERMINATED: "told to end by a signal",
+}
+HEALTH_SENTENCES: dict[int, str] = {
+    0: "healthy",
+    1: "degraded: it works, but not all of it",
+    3: "down",
+    4: "unknown: it cannot be told",
+}
+
+_COLOURS = {"green": "32", "yellow": "33", "red": "31", "dim": "2", "bold": "1"}
+_STATE_COLOURS = {"healthy": "green", "degraded": "yellow", "down": "red", "unknown": "yellow"}
+_GLYPHS = {"healthy": "●", "degraded": "◐", "down": "○", "unknown": "?"}
+_ASCII_GLYPHS = {"healthy": "+", "degraded": "~", "down": "-", "unknown": "?"}
+
+
+class ClosedPipe(Exception):
+    """The reader of stdout went away: there is nobody left to talk to."""
+
+
+@dataclass
+class Output:
+    """Where one command's words and data go."""
+
+    form: Form = "text"
+    quiet: bool = False
+
+    @property
+    def text_wanted(self) -> bool:
+        return self.form == "text"
+
+    def text(self, line: str = "") -> None:
+        """A line for a person, on stdout; nothing under --json and --jsonl."""
+        if self.text_wanted:
+            write_data(line + "\n")
+
+    def lines(self, lines: Iterable[str]) -> None:
+        for line in lines:
+            self.text(line)
+
+    def piece(self, text: str) -> None:
+        """Part of a line, shown at once."""
+        if self.text_wanted:
+            write_data(text)
+
+    def document(self, schema: str, content: Mapping[str, Any]) -> None:
+        """The one document of --json; nothing in the other forms."""
+        if self.form == "json":
+            write_data(json.dumps({"schema": schema, **content}, ensure_ascii=False) + "\n")
+
+    def record(self, content: Mapping[str, Any]) -> None:
+        """One line of --jsonl; nothing in the other forms."""
+        if self.form == "jsonl":
+            write_data(json.dumps(content, ensure_ascii=False) + "\n")
+
+    def note(self, words: str) -> None:
+        """Words for a person, on stderr, unless -q."""
+        if not self.quiet:
+            write_words(words)
+
+    def error(self, error: K3Error) -> None:
+        """An error: a sentence, or as JSON when the caller asked for JSON."""
+        if self.text_wanted:
+            write_words(f"k3ctl: {error.message}")
+            if error.hint:
+                write_words(f"  {error.hint}")
+            return
+        document = {
+            "type": "error",
+            "code": int(error.code),
+            "name": error.code.name,
+            "retryable": error.retryable,
+            "message": error.message,
+            "hint": error.hint,
+        }
+        node = getattr(error, "node", None)
+        if node is not None:
+            document["node"] = node
+        write_words(json.dumps(document, ensure_ascii=False))
+
+    def state(self, state: str) -> str:
+        """A state as glyph and word, in its colour where colour is shown."""
+        glyphs = _GLYPHS if unicode_shown() else _ASCII_GLYPHS
+        return paint(f"{glyphs.get(state, '?')} {state}", _STATE_COLOURS.get(state, "yellow"))
+
+
+def paint(text: str, colour: str) -> str:
+    """The text in a colour, or as it is where colour is not wanted."""
+    return f"\x1b[{_COLOURS[colour]}m{text}\x1b[0m" if colour_shown() else text
+
+
+def colour_shown() -> bool:
+    """Colour only on a terminal that has it, unless NO_COLOR or CLICOLOR_FORCE says otherwise."""
+    if os.environ.get("NO_COLOR"):
+        return False
+    if os.environ.get("CLICOLOR_FORCE", "0") != "0":
+        return True
+    return stdout_is_terminal() and os.environ.get("TERM", "dumb") != "dumb"
+
+
+def unicode_shown() -> bool:
+    """Whether stdout can carry more than ASCII; K3_ASCII=1 says no."""
+    encoding = (getattr(sys.stdout, "encoding", None) or "ascii").lower().replace("-", "")
+    return encoding == "utf8" and not os.environ.get("K3_ASCII")
+
+
+def stdout_is_terminal() -> bool:
+    return sys.stdout is not None and sys.stdout.isatty()
+
+
+def stdin_is_terminal() -> bool:
+    return sys.stdin is not None and sys.stdin.isatty()
+
+
+def write_data(text: str) -> None:
+    """Write to stdout and flush. Raises ClosedPipe, or K3Error when it cannot be written."""
+    if sys.stdout is None:
+        raise K3Error("standard output is closed", hint="send it somewhere, or use -q")
+    try:
+        sys.stdout.write(_encodable(text, sys.stdout.encoding))
+        sys.stdout.flush()
+    except BrokenPipeError as error:
+        raise ClosedPipe from error
+    except OSError as error:
+        raise K3Error(f"standard output cannot be written: {error.strerror}") from error
+
+
+def write_words(text: str) -> None:
+    """Write a line to stderr, after everything on stdout; a lost stderr is not an error."""
+    if sys.stderr is None:
+        return
+    try:
+        if sys.stdout is not None:
+            sys.stdout.flush()
+        sys.stderr.write(_encodable(text, sys.stderr.encoding) + "\n")
+        sys.stderr.flush()
+    except OSError:
+        return
+
+
+def leave_streams_quietly() -> None:
+    """Point a broken stdout at nothing, so that Python's own flush at exit says nothing."""
+    nothing = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nothing, 1)
+
+
+def occupy_closed_streams() -> None:
+    """Keep descriptors 0, 1 and 2 taken: a database must never be opened as one of them."""
+    for descriptor in (0, 1, 2):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)
+
+
+def _encodable(text: str, encoding: str | None) -> str:
+    encoding = encoding or "ascii"
+    return text.encode(encoding, errors="replace").decode(encoding)

@@ -1,0 +1,208 @@
+"""k3ctl pod: up, down, status."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from k3ctl.cli.options import Invocation, home_options, json_option
+from k3ctl.cli.output import Output
+from k3d.errors import ExitCode, FabricError, HealthCode, K3Error
+
+_LOCK_WAIT = click.option(
+    "--lock-wait",
+    type=click.FloatRange(min=0),
+    default=0.0,
+    metavar="SECONDS",
+    help="How long to wait for another pod up or down.",
+)
+
+
+@click.group()
+def pod() -> None:
+    """Bring the pod up, take it down, show its state."""
+
+
+@pod.command()
+@click.argument("description", default="embedded", metavar="[NAME|FILE]")
+@click.option("--dry-run", is_flag=True, help="Check everything, show the plan, start nothing.")
+@click.option(
+    "--wait/--detach", default=True, show_default=True, help="Return when every node serves."
+)
+@click.option(
+    "--deadline",
+    type=click.FloatRange(min=0.1),
+    default=300.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long to wait for the nodes.",
+)
+@click.option("--transport", type=click.Choice(["inproc", "shm", "tcp"]))
+@click.option("--placement", metavar="NAME|FILE", help="Another placement policy.")
+@click.option("--dtype", type=click.Choice(["bf16", "fp32"]))
+@click.option("--chunk", type=click.IntRange(1, 65536), help="Tokens of a prompt in one pass.")
+@_LOCK_WAIT
+@home_options
+@json_option
+@click.pass_obj
+def up(
+    invocation: Invocation,
+    description: str,
+    dry_run: bool,
+    wait: bool,
+    deadline: float,
+    transport: str | None,
+    placement: str | None,
+    dtype: str | None,
+    chunk: int | None,
+    lock_wait: float,
+) -> int:
+    """Start what is missing of a pod and wait until it serves.
+
+    Takes the name of a description in policies/pods (embedded by default) or a file. A pod that
+    runs already is left alone. --dry-run checks any description, also one of other machines.
+    """
+    from k3ctl.client.bring_up import Outcome, bring_up, exit_code
+    from k3ctl.client.home_setup import set_up_home
+    from k3ctl.client.pod_plan import PodOptions, make_plan
+
+    output, home = invocation.output, invocation.home
+    options = PodOptions(transport, placement, dtype, chunk)
+    plan = make_plan(description, home, options)
+    if dry_run:
+        from k3ctl.cli.pod_plan_text import plan_lines
+
+        output.document("k3ctl.pod-plan/1", plan.as_json())
+        output.lines(plan_lines(plan))
+        return ExitCode.OK
+    set_up_home(home)
+
+    def tell(outcome: Outcome) -> None:
+        output.text(_outcome_line(outcome.node, outcome.outcome, outcome.reason))
+
+    outcomes = bring_up(
+        home,
+        plan,
+        options,
+        wait=wait,
+        deadline_s=deadline,
+        lock_wait_s=lock_wait,
+        progress=tell if wait else None,
+    )
+    if not wait:
+        for outcome in outcomes:
+            tell(outcome)
+    code = exit_code(outcomes)
+    output.document(
+        "k3ctl.pod-up/1",
+        {"pod": plan.description.name, "nodes": [vars(outcome) for outcome in outcomes]},
+    )
+    if code is not ExitCode.OK:
+        output.error(_pod_error(code, [item for item in outcomes if not item.well]))
+    return code
+
+
+@pod.command()
+@click.option(
+    "--deadline",
+    type=click.FloatRange(min=0.1),
+    default=15.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long a daemon may take to end before it is killed.",
+)
+@_LOCK_WAIT
+@home_options
+@json_option
+@click.pass_obj
+def down(invocation: Invocation, deadline: float, lock_wait: float) -> int:
+    """End every daemon of the home. Nothing running is fine."""
+    from k3ctl.client.take_down import Departure, take_down
+
+    output = invocation.output
+
+    def tell(departure: Departure) -> None:
+        output.text(_outcome_line(departure.node, departure.outcome, departure.reason))
+
+    departures = take_down(
+        invocation.home, deadline_s=deadline, lock_wait_s=lock_wait, progress=tell
+    )
+    if not departures:
+        output.text(f"no pod runs in {invocation.home}")
+    output.document("k3ctl.pod-down/1", {"nodes": [vars(departure) for departure in departures]})
+    failed = [departure for departure in departures if departure.outcome == "failed"]
+    if not failed:
+        return ExitCode.OK
+    code = ExitCode.PARTIAL if len(failed) < len(departures) else ExitCode.FAILED
+    output.error(_pod_error(code, failed))
+    return code
+
+
+@pod.command()
+@home_options
+@json_option
+@click.pass_obj
+def status(invocation: Invocation) -> int:
+    """Show nodes, tiers, hops and rates of the pod.
+
+    The exit code is the pod's state: 0 healthy, 1 degraded, 3 down, 4 unknown.
+    """
+    from k3ctl.cli.pod_status_text import status_lines
+    from k3ctl.client.daemon import Daemon
+    from k3ctl.client.health import health_code
+
+    output, home = invocation.output, invocation.home
+    try:
+        with Daemon.station_of(home) as station:
+            document = station.status()
+    except K3Error as error:
+        return _status_without_station(output, home, error)
+    document.pop("schema")
+    output.document("k3ctl.pod-status/1", {"home": str(home), **document})
+    if output.text_wanted:
+        output.lines(status_lines(document, output))
+    return health_code(str(document.get("state")))
+
+
+def _status_without_station(output: Output, home: Path, error: K3Error) -> int:
+    """The state of a pod whose Station does not answer: what its nodes say for themselves."""
+    from k3ctl.cli.health import health_lines
+    from k3ctl.client.health import pod_health
+
+    down = isinstance(error, FabricError)
+    state = "down" if down else "unknown"
+    nodes = pod_health(home) if down else []
+    output.document(
+        "k3ctl.pod-status/1",
+        {
+            "home": str(home),
+            "pod": None,
+            "state": state,
+            "reason": error.message,
+            "nodes": [
+                {"name": node.node, "role": node.role, "state": node.state, "reason": node.reason}
+                for node in nodes
+            ],
+        },
+    )
+    output.text(f"pod {output.state(state)}: {error.message}")
+    if nodes:
+        output.text()
+        output.lines(health_lines(nodes, output))
+    if error.hint:
+        output.note(error.hint)
+    return HealthCode.DOWN if down else HealthCode.UNKNOWN
+
+
+def _outcome_line(node: str, outcome: str, reason: str | None) -> str:
+    return f"{node:12} {outcome}" + (f": {reason}" if reason else "")
+
+
+def _pod_error(code: ExitCode, bad: list) -> K3Error:
+    """One sentence for the nodes that are not well."""
+    listed = "; ".join(f"{item.node}: {item.reason or item.outcome}" for item in bad)
+    error = K3Error(listed, hint="see: k3ctl logs; then k3ctl pod up again, or k3ctl pod down")
+    error.code = code
+    error.retryable = code is ExitCode.TIMEOUT
+    return error

@@ -1,0 +1,47 @@
+"""One answer of the model, put together from its events."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from k3ctl.client.daemon import Daemon
+
+
+@dataclass
+class Answer:
+    """What came so far. `usage` and `timing` are the Station's, once it is done."""
+
+    text: str = ""
+    ids: list[int] = field(default_factory=list)
+    finish_reason: str | None = None
+    usage: dict[str, Any] | None = None
+    timing: dict[str, Any] | None = None
+
+    def add(self, event: Mapping[str, Any]) -> None:
+        kind = event.get("type")
+        if kind == "token":
+            self.text += str(event.get("text", ""))
+            if isinstance(event.get("id"), int):
+                self.ids.append(event["id"])
+        elif kind == "done":
+            self.finish_reason = event.get("finish_reason")
+            self.usage = event.get("usage")
+            self.timing = event.get("timing")
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "text": self.text,
+            "ids": self.ids,
+            "finish_reason": self.finish_reason,
+            "usage": self.usage,
+            "timing": self.timing,
+        }
+
+
+def ask(station: Daemon, request: Mapping[str, Any], answer: Answer) -> Iterator[Mapping[str, Any]]:
+    """The events of an answer as they come, each added to `answer` before it is passed on."""
+    for event in station.chat(request):
+        answer.add(event)
+        yield event

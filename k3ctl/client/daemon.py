@@ -1,0 +1,149 @@
+"""HTTP to one daemon of the pod."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+# The one place that imports httpx. httpx2 is its maintained drop-in; httpx is what the daemons'
+# users have, and everything used here is in both.
+import httpx
+import msgspec
+
+from k3d.errors import ExitCode, FabricError, K3Error, NodeLost, Refused, TimedOut
+from k3d.store.run_file import RunFile, read_run_files
+from k3d.store.secret import http_token, read_secret
+
+ANSWER_S = 5.0
+
+
+def find_station(home: Path) -> RunFile:
+    """The running Station of a home. Raises FabricError (UNREACHABLE) when there is none."""
+    for run in read_run_files(home):
+        if run.role == "station" and run.alive():
+            return run
+    raise FabricError(f"no Station runs in {home}", hint="start the pod: k3ctl pod up")
+
+
+class Daemon:
+    """A client of one daemon. Use as a context manager or close() it."""
+
+    def __init__(self, run: RunFile, secret: bytes, *, timeout_s: float = ANSWER_S) -> None:
+        self.name = run.name
+        self._client = httpx.Client(
+            base_url=run.url,
+            headers={"Authorization": f"Bearer {http_token(secret)}"},
+            timeout=timeout_s,
+            trust_env=False,
+        )
+
+    @classmethod
+    def station_of(cls, home: Path, *, timeout_s: float = ANSWER_S) -> Daemon:
+        """The Station of a home. Raises FabricError when none runs, or the secret's errors."""
+        return cls(find_station(home), read_secret(home), timeout_s=timeout_s)
+
+    def health(self) -> dict[str, Any]:
+        return self._get("/health", "k3d.health/1")
+
+    def status(self) -> dict[str, Any]:
+        return self._get("/status", "k3d.status/1")
+
+    def shut_down(self) -> None:
+        with self._sentences():
+            self._check(self._client.post("/shutdown"))
+
+    def chat(self, request: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+        """The events of one answer, as they come. Raises the error that ends it, if one does."""
+        with self._sentences(), self._client.stream("POST", "/chat", json=request) as response:
+            if response.is_error:
+                response.read()
+                self._check(response)
+            finished = False
+            for line in response.iter_lines():
+                if line:
+                    event = self._decode(line)
+                    if event.get("type") == "error":
+                        raise error_from_document(event)
+                    finished = event.get("type") == "done"
+                    yield event
+            if not finished:
+                raise NodeLost(
+                    self.name, f"{self.name} ended the answer midway", hint="see: k3ctl logs"
+                )
+
+    def close(self) -> None:
+        self._client.close()
+
+    def _get(self, path: str, schema: str) -> dict[str, Any]:
+        with self._sentences():
+            response = self._client.get(path)
+            self._check(response)
+        document = self._decode(response.content)
+        if document.get("schema") != schema:
+            raise K3Error(
+                f"{self.name} answered {path} with {document.get('schema')!r}, not {schema!r}",
+                hint="k3ctl and k3d must be of one version: k3ctl pod down; k3ctl pod up",
+            )
+        return document
+
+    def _check(self, response: httpx.Response) -> None:
+        """Raise what an HTTP error response means."""
+        if not response.is_error:
+            return
+        if response.status_code in (401, 403):
+            raise Refused(
+                f"{self.name} does not accept the secret of this home",
+                hint="the pod was started with another pod.secret: k3ctl pod down; k3ctl pod up",
+            )
+        try:
+            document = msgspec.json.decode(response.content, type=dict)
+        except msgspec.MsgspecError:
+            document = {}
+        if document.get("type") == "error":
+            raise error_from_document(document)
+        raise K3Error(f"{self.name} answered with HTTP status {response.status_code}")
+
+    def _decode(self, text: str | bytes) -> dict[str, Any]:
+        try:
+            return msgspec.json.decode(text, type=dict)
+        except msgspec.MsgspecError as error:
+            raise K3Error(
+                f"{self.name} answered with something that is not JSON",
+                hint="is that port really its own? see: k3ctl pod status",
+            ) from error
+
+    @contextlib.contextmanager
+    def _sentences(self) -> Iterator[None]:
+        """Turn transport errors into ours."""
+        try:
+            yield
+        except httpx.TimeoutException as error:
+            raise TimedOut(
+                f"{self.name} did not answer in time", hint="see: k3ctl health"
+            ) from error
+        except httpx.TransportError as error:
+            raise NodeLost(
+                self.name, f"{self.name} cannot be reached: {error}", hint="see: k3ctl health"
+            ) from error
+
+    def __enter__(self) -> Daemon:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def error_from_document(document: Mapping[str, Any]) -> K3Error:
+    """The error that a daemon described, with its code, node and hint."""
+    message = str(document.get("message") or "the daemon reported an error without a sentence")
+    hint = document.get("hint")
+    node = document.get("node")
+    error = NodeLost(str(node), message, hint=hint) if node else K3Error(message, hint=hint)
+    try:
+        error.code = ExitCode(document.get("code", ExitCode.FAILED))
+    except ValueError:
+        error.code = ExitCode.FAILED
+    error.retryable = bool(document.get("retryable", False))
+    return error

@@ -1,0 +1,79 @@
+"""run/pod.json: which pod was brought up here and how, for the commands that come after."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from k3d.errors import StoreError
+from k3d.placement.pod import PodDescription
+from k3d.store.paths import run_directory
+from k3d.store.run_file import write_atomically
+
+SCHEMA = "k3ctl.pod-run/1"
+
+
+class NodeOfRun(msgspec.Struct, frozen=True):
+    """A node that was to run."""
+
+    name: str
+    role: str
+    local: bool
+
+
+class PodRun(msgspec.Struct, frozen=True, kw_only=True):
+    """What `pod up` was told. Two runs with equal `digest` differ in nothing."""
+
+    schema: str = SCHEMA
+    pod: str
+    path: str
+    digest: str
+    transport: str
+    placement: str
+    dtype: str
+    chunk: int
+    nodes: tuple[NodeOfRun, ...]
+
+    @classmethod
+    def of(cls, description: PodDescription, path: Path) -> PodRun:
+        """The run of a description with every option in force. Under inproc only the Station."""
+        return cls(
+            pod=description.name,
+            path=str(path),
+            digest=description.digest,
+            transport=description.transport,
+            placement=description.placement,
+            dtype=description.dtype,
+            chunk=description.chunk,
+            nodes=tuple(
+                NodeOfRun(node.name, node.role, node.loopback)
+                for node in description.nodes
+                if node.role == "station" or description.transport != "inproc"
+            ),
+        )
+
+    def write(self, home: Path) -> None:
+        write_atomically(_path(home), msgspec.json.encode(self))
+
+
+def read_pod_run(home: Path) -> PodRun | None:
+    """What was brought up, or None. Raises StoreError when the file is damaged."""
+    path = _path(home)
+    try:
+        run = msgspec.json.decode(path.read_bytes(), type=PodRun)
+    except FileNotFoundError:
+        return None
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise StoreError(
+            f"{path} cannot be read: {error}", hint="remove it, then: k3ctl pod down"
+        ) from error
+    return run
+
+
+def remove_pod_run(home: Path) -> None:
+    _path(home).unlink(missing_ok=True)
+
+
+def _path(home: Path) -> Path:
+    return run_directory(home) / "pod.json"

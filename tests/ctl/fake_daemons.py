@@ -1,0 +1,236 @@
+"""A k3d that speaks HTTP and computes nothing: for testing k3ctl without torch.
+
+As a program it takes k3d's arguments. What it answers is read at every request from
+HOME/fake/NODE.json, so that a test changes it while it runs:
+
+    health, status  keys that replace those of the default answers
+    chat            list of events to stream
+    chat_gap_s      pause between the events
+    end             [exit code, sentence]: end with it instead of starting
+    ignore_term     do not end on SIGTERM
+    silent          accept connections and never answer
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import signal
+import sys
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+from k3d.placement.pod import load_pod
+from k3d.store.home import RunFile, http_token, read_secret
+
+HOPS = {"p50": 120, "p99": 480, "count": 9000}
+
+
+def script_path(home: Path, node: str) -> Path:
+    return home / "fake" / f"{node}.json"
+
+
+def write_script(home: Path, node: str, **script: Any) -> None:
+    """Say what a fake node does from now on."""
+    path = script_path(home, node)
+    path.parent.mkdir(exist_ok=True)
+    temporary = path.with_suffix(".new")
+    temporary.write_text(json.dumps(script))
+    temporary.replace(path)
+
+
+class FakeDaemon(ThreadingHTTPServer):
+    """One node. It serves in a thread after start(), and publishes its run file."""
+
+    daemon_threads = True
+
+    def __init__(self, home: Path, name: str, role: str, pod: str = "embedded", port: int = 0):
+        super().__init__(("127.0.0.1", port), _Handler)
+        self.home, self.node, self.role = home, name, role
+        self.token = http_token(read_secret(home))
+        self.requests: list[dict[str, Any]] = []
+        self.run_file = RunFile.of_this_process(
+            name=name,
+            role=role,
+            pod=pod,
+            http_host="127.0.0.1",
+            http_port=self.server_address[1],
+            fabric_address=None,
+        )
+
+    def start(self) -> None:
+        threading.Thread(
+            target=self.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True
+        ).start()
+        self.run_file.write(self.home)
+
+    def stop(self) -> None:
+        self.run_file.remove(self.home)
+        self.shutdown()
+        self.server_close()
+
+    @property
+    def script(self) -> dict[str, Any]:
+        try:
+            return json.loads(script_path(self.home, self.node).read_text())
+        except FileNotFoundError:
+            return {}
+
+    def health(self) -> dict[str, Any]:
+        return {
+            "schema": "k3d.health/1",
+            "node": self.node,
+            "role": self.role,
+            "state": "healthy",
+            "reason": None,
+            "version": "0.1.0",
+            "uptime_s": 12.5,
+            "progress_age_s": 0.1,
+        }
+
+    def status(self) -> dict[str, Any]:
+        return {
+            "schema": "k3d.status/1",
+            "pod": "embedded",
+            "state": "healthy",
+            "reason": None,
+            "version": "0.1.0",
+            "model": {"name": "k3-mini", "digest": "ab" * 32, "layers": 13, "experts": 64,
+                      "dtype": "bf16"},
+            "epoch": 1,
+            "transport": "shm",
+            "placement": "layer-balanced",
+            "provenance": "measured",
+            "nodes": [
+                _node("station", "station", None, 461, 2304),
+                *(_node(f"spark-{i + 1}", "spark", f"{i}/4", 307, 768) for i in range(4)),
+            ],
+            "tiers": [
+                _tier("hbm", 154, 0.21), _tier("rtx", 77, 0.1), _tier("grace", 230, 0.29),
+                _tier("spark", 307, 0.4),
+            ],
+            "tokens_per_s": {"decode": 21.4, "prompt": 180.0},
+            "requests": {"running": 0, "waiting": 0, "finished": 3, "failed": 0},
+        }  # fmt: skip
+
+
+def _node(name: str, role: str, slice_name: str | None, used: int, slots: int) -> dict[str, Any]:
+    return {
+        "name": name, "role": role, "state": "healthy", "reason": None, "pid": 1,
+        "slice": slice_name, "slots_used": used, "slots": slots, "rss_bytes": 410_000_000,
+        "progress_age_s": 0.2, "simulated": True,
+    }  # fmt: skip
+
+
+def _tier(name: str, experts: int, hit_share: float) -> dict[str, Any]:
+    return {
+        "name": name, "experts": experts, "slots": 768, "hit_share": hit_share, "hop_us": HOPS,
+        "simulated": True,
+    }  # fmt: skip
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: FakeDaemon
+
+    def do_GET(self) -> None:
+        self._answer({"/health": self.server.health, "/status": self.server.status})
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        if not self._admitted():
+            return
+        if self.path == "/chat":
+            self.server.requests.append(json.loads(body))
+            self._stream()
+        elif self.path == "/shutdown":
+            self._send(200, {"schema": "k3d.shutdown/1"})
+            threading.Thread(target=self.server.stop).start()
+        else:
+            self._send(404, {})
+
+    def _answer(self, answers: dict[str, Any]) -> None:
+        script = self.server.script
+        if script.get("silent"):
+            time.sleep(30)
+            return
+        if not self._admitted():
+            return
+        kind = self.path.strip("/")
+        if self.path not in answers:
+            self._send(404, {})
+        elif kind + "_status" in script:
+            self._send(script[kind + "_status"], script.get(kind, {}))
+        else:
+            self._send(200, {**answers[self.path](), **script.get(kind, {})})
+
+    def _admitted(self) -> bool:
+        if self.headers.get("Authorization") == f"Bearer {self.server.token}":
+            return True
+        self._send(401, {})
+        return False
+
+    def _stream(self) -> None:
+        script = self.server.script
+        events = script.get("chat") or [
+            *({"type": "token", "id": i, "text": t} for i, t in enumerate(("It ", "lists ", "é."))),
+            {"type": "done", "finish_reason": "stop",
+             "usage": {"prompt_tokens": 7, "completion_tokens": 3},
+             "timing": {"prompt_s": 0.1, "decode_s": 0.2, "tokens_per_s": 15.0}},
+        ]  # fmt: skip
+        self.send_response(200)
+        self.send_header("Content-Type", "application/x-ndjson")
+        self.end_headers()
+        try:
+            for event in events:
+                self.wfile.write(json.dumps(event).encode() + b"\n")
+                self.wfile.flush()
+                time.sleep(script.get("chat_gap_s", 0))
+        except (BrokenPipeError, ConnectionResetError):
+            (self.server.home / "fake-cancelled").touch()
+        self.close_connection = True
+
+    def _send(self, status: int, document: dict[str, Any]) -> None:
+        body = json.dumps(document).encode()
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 (its name in http.server)
+        """Nothing: the test's output is not the place."""
+
+
+def main() -> int:
+    """Run as k3d would."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("role", choices=["station", "spark", "bench"])
+    parser.add_argument("--home", type=Path)
+    parser.add_argument("--pod")
+    parser.add_argument("--name", default="station")
+    options, rest = parser.parse_known_args()
+    if options.role == "bench":
+        print(json.dumps({"schema": "k3ctl.bench-pod/1", "decode": {"tokens_per_s": 12.5}}))
+        return 0
+    pod = load_pod(options.pod, options.home)
+    node = pod.node(options.name)
+    server = FakeDaemon(options.home, options.name, options.role, pod.name, node.http_port)
+    if "end" in server.script:
+        code, sentence = server.script["end"]
+        print(f"k3d {options.role}: {sentence}", file=sys.stderr)
+        return code
+    if server.script.get("ignore_term"):
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    else:
+        signal.signal(signal.SIGTERM, lambda *_: threading.Thread(target=server.stop).start())
+    started = {"ts": time.time(), "level": "info", "node": options.name, "message": "serving"}
+    print(json.dumps({**started, "arguments": rest}), flush=True)
+    server.run_file.write(options.home)
+    server.serve_forever(poll_interval=0.02)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,213 @@
+"""The command line itself: help, errors, exit codes, streams, signals."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from k3ctl.cli.main import VERBS
+from k3ctl.cli.output import EXIT_SENTENCES, HEALTH_SENTENCES
+from k3d import __version__
+from k3d.errors import ExitCode, HealthCode
+from tests.ctl.conftest import K3CTL, K3ctl
+from tests.ctl.fake_daemons import FakeDaemon, write_script
+
+COMMANDS = [
+    ["init"], ["pod", "up"], ["pod", "down"], ["pod", "status"], ["chat"], ["health"], ["logs"],
+    ["bench", "pod"], ["help"],
+]  # fmt: skip
+MANUAL = Path(__file__).resolve().parents[2] / "man"
+
+
+def test_no_argument_and_help_print_the_commands(k3ctl: K3ctl) -> None:
+    ran = k3ctl()
+    assert ran.code == 0
+    assert all(verb in ran.out for verb in VERBS)
+    assert k3ctl("--help").out.strip() == ran.out.strip()
+    assert k3ctl("--version").out == f"k3ctl {__version__}\n"
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_every_command_explains_itself_in_80_columns(k3ctl: K3ctl, command: list[str]) -> None:
+    ran = k3ctl(*command, "--help")
+    assert ran.code == 0
+    assert "--home" in ran.out
+    assert max(map(len, ran.out.splitlines())) <= 80
+    if command != ["help"]:
+        assert k3ctl("help", *command).out.split() == ran.out.split()
+
+
+# The flags of bench pod are those of k3d bench pod, which also makes a pod of its own.
+CHECKED_HERE = [command for command in COMMANDS if command != ["bench", "pod"]]
+
+
+@pytest.mark.parametrize("command", CHECKED_HERE, ids=" ".join)
+def test_a_wrong_flag_is_a_usage_error(k3ctl: K3ctl, command: list[str]) -> None:
+    ran = k3ctl(*command, "--no-such-flag")
+    assert ran.code == ExitCode.USAGE
+    assert ran.out == ""
+    assert "no such option" in ran.err
+
+
+def test_an_unknown_command_lists_the_known(k3ctl: K3ctl) -> None:
+    ran = k3ctl("dance")
+    assert ran.code == ExitCode.USAGE
+    assert "there are init, pod, chat" in ran.err
+
+
+@pytest.mark.parametrize("flag", ["--json", "--jsonl"])
+def test_errors_are_json_when_json_was_asked_for(k3ctl: K3ctl, flag: str) -> None:
+    for arguments in (["chat", "hello", flag], ["chat", flag, "--top-p", "7", "hello"]):
+        ran = k3ctl(*arguments)
+        assert ran.out == ""
+        assert set(ran.error) >= {"type", "code", "name", "retryable", "message", "hint"}
+        assert ran.error["type"] == "error"
+        assert ran.error["code"] == ran.code
+        assert ran.error["name"] == ExitCode(ran.code).name
+
+
+def test_topics(k3ctl: K3ctl) -> None:
+    codes = k3ctl("help", "exit-codes").out
+    for code in ExitCode:
+        assert re.search(rf"^ +{int(code)}  {code.name}\b", codes, re.MULTILINE)
+    assert "K3_HOME" in k3ctl("help", "environment").out
+    assert "pod.secret" in k3ctl("help", "files").out
+    assert k3ctl("help", "dancing").code == ExitCode.USAGE
+
+
+def test_the_tables_of_exit_codes_are_the_enums() -> None:
+    assert set(EXIT_SENTENCES) == set(ExitCode)
+    assert set(HEALTH_SENTENCES) == {int(code) for code in HealthCode}
+
+
+@pytest.mark.parametrize("page", ["k3ctl.1", "k3d.8"])
+def test_the_manual_lists_every_exit_code(page: str) -> None:
+    text = (MANUAL / page).read_text()
+    section = text[text.index(".SH EXIT STATUS") :]
+    section = section[: section.index(".SH", 4)]
+    listed = {int(number) for number in re.findall(r"^\.B (\d+)", section, re.MULTILINE)}
+    assert listed >= {int(code) for code in ExitCode}
+
+
+def test_the_manual_names_every_command_and_option(k3ctl: K3ctl) -> None:
+    text = (MANUAL / "k3ctl.1").read_text().replace("\\-", "-")
+    for command in COMMANDS:
+        assert f"k3ctl {' '.join(command)}" in text
+        for option in re.findall(r"--[a-z-]+", k3ctl(*command, "--help").out):
+            assert option in text, f"{option} of {' '.join(command)}"
+
+
+@pytest.mark.parametrize("command", CHECKED_HERE, ids=" ".join)
+def test_with_no_home_nothing_is_made_and_nothing_breaks(
+    k3ctl: K3ctl, tmp_path: Path, command: list[str]
+) -> None:
+    nowhere = tmp_path / "nowhere"
+    if command in (["init"], ["pod", "up"]):
+        command = [*command, "--dry-run"]
+    if command == ["pod", "up", "--dry-run"]:
+        command = ["pod", "up", "station-8-sparks", "--dry-run"]
+    if command == ["chat"]:
+        command = ["chat", "hello"]
+    ran = k3ctl(*command, "--home", str(nowhere))
+    assert ran.code in {int(code) for code in ExitCode}
+    assert "Traceback" not in ran.err
+    assert not nowhere.exists()
+
+
+def test_a_home_that_is_a_file_is_one_sentence(k3ctl: K3ctl, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    ran = k3ctl("init", "--home", str(tmp_path / "file"))
+    assert ran.code == ExitCode.FAILED
+    assert "cannot be made" in ran.err
+
+
+@pytest.mark.parametrize("command", [["help"], ["pod", "status"], ["health", "--json"]])
+def test_a_closed_stdout_is_one_sentence(home: Path, command: list[str]) -> None:
+    done = subprocess.run(
+        ["sh", "-c", 'exec "$@" >&-', "sh", *K3CTL, *command],
+        stderr=subprocess.PIPE,
+        check=False,
+        text=True,
+    )
+    assert done.returncode == ExitCode.FAILED
+    assert "standard output is closed" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_closed_standard_streams_are_never_a_database(home: Path) -> None:
+    done = subprocess.run(["sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh", *K3CTL, "init"], check=False)
+    assert done.returncode == ExitCode.FAILED
+    assert (home / "state.db").read_bytes().startswith(b"SQLite format 3")
+
+
+def test_a_full_stdout_is_one_sentence(k3ctl_process: K3ctl) -> None:
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(
+            [*K3CTL, "--help"], stdout=full, stderr=subprocess.PIPE, check=False, text=True
+        )
+    assert done.returncode == ExitCode.FAILED
+    assert "No space left" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_reader_that_goes_away_is_no_error(home: Path) -> None:
+    lines = "\n".join(json.dumps({"ts": n, "message": "x" * 200}) for n in range(9_000))
+    (home / "run" / "station.log").write_text(lines + "\n")
+    with subprocess.Popen(
+        [*K3CTL, "logs", "-n", "9000"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as child:
+        assert child.stdout is not None
+        assert child.stderr is not None
+        child.stdout.readline()
+        child.stdout.close()
+        words = child.stderr.read()
+    assert words == b""
+    assert child.returncode == ExitCode.OK
+
+
+def test_no_colour_in_a_pipe_and_none_with_no_color(
+    k3ctl: K3ctl, station: FakeDaemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "\x1b" not in k3ctl("pod", "status").out
+    monkeypatch.setenv("CLICOLOR_FORCE", "1")
+    assert "\x1b[32m" in k3ctl("pod", "status").out
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert "\x1b" not in k3ctl("pod", "status").out
+
+
+def test_ascii_where_nothing_else_can_be_shown(k3ctl_process: K3ctl, station: FakeDaemon) -> None:
+    for env in ({"K3_ASCII": "1"}, {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}):
+        ran = k3ctl_process("pod", "status", env=env)
+        assert ran.code == 0
+        assert ran.out.isascii()
+        assert "+ healthy" in ran.out
+
+
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [(signal.SIGINT, ExitCode.INTERRUPT), (signal.SIGTERM, ExitCode.TERMINATED)],
+)
+def test_signals_have_their_codes(
+    home: Path, station: FakeDaemon, number: int, code: ExitCode
+) -> None:
+    events = [{"type": "token", "id": n, "text": "x"} for n in range(10_000)]
+    write_script(home, "station", chat=events, chat_gap_s=0.02)
+    with subprocess.Popen(
+        [*K3CTL, "chat", "hello", "--jsonl"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    ) as child:
+        assert child.stdout is not None
+        assert child.stderr is not None
+        child.stdout.readline()
+        os.kill(child.pid, number)
+        child.stdout.read()
+        assert b"Traceback" not in child.stderr.read()
+    assert child.returncode == code

@@ -1,0 +1,225 @@
+"""k3ctl pod up and down, with fake daemons as real processes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import threading
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from k3ctl.client.processes import find_daemons, process_state
+from k3d.errors import ExitCode
+from k3d.store.home import RunFile, read_run_file, run_file_path, secret_path
+from k3d.store.lock import FileLock
+from tests.ctl.conftest import K3ctl
+from tests.ctl.fake_daemons import write_script
+
+pytestmark = pytest.mark.usefixtures("fake_k3d")
+
+
+def _outcomes(document: dict) -> dict[str, str]:
+    return {node["node"]: node["outcome"] for node in document["nodes"]}
+
+
+def _pids(home: Path) -> set[int]:
+    return {daemon.pid for daemon in find_daemons(home)}
+
+
+def test_up_is_idempotent_and_down_leaves_nothing(k3ctl: K3ctl, home: Path, pod_file: Path) -> None:
+    up = k3ctl("pod", "up", str(pod_file), "--json")
+    assert up.code == 0, up.err
+    assert up.document["schema"] == "k3ctl.pod-up/1"
+    assert _outcomes(up.document) == {"spark-1": "ready", "spark-2": "ready", "station": "ready"}
+    pids = _pids(home)
+    assert len(pids) == 3
+
+    again = k3ctl("pod", "up", str(pod_file), "--json")
+    assert again.code == 0
+    assert set(_outcomes(again.document).values()) == {"running"}
+    assert _pids(home) == pids
+
+    down = k3ctl("pod", "down", "--json")
+    assert down.code == 0
+    assert _outcomes(down.document) == dict.fromkeys(("station", "spark-1", "spark-2"), "stopped")
+    assert _pids(home) == set()
+    assert all(process_state(pid) in (None, "Z") for pid in pids)
+    assert {path.suffix for path in (home / "run").iterdir()} <= {".log", ".lock"}
+
+    assert k3ctl("pod", "down").code == 0
+    assert "no pod runs" in k3ctl("pod", "down").out
+
+
+def test_only_what_is_missing_is_started(k3ctl: K3ctl, home: Path, pod_file: Path) -> None:
+    k3ctl("pod", "up", str(pod_file))
+    before = _pids(home)
+    victim = read_run_file(home, "spark-2")
+    assert victim is not None
+    os.kill(victim.pid, signal.SIGKILL)
+    os.waitpid(victim.pid, 0)
+    assert k3ctl("health", "spark-2").code == 3
+    up = k3ctl("pod", "up", str(pod_file), "--json")
+    assert _outcomes(up.document) == {
+        "spark-1": "running",
+        "spark-2": "ready",
+        "station": "running",
+    }
+    assert len(before & _pids(home)) == 2
+
+
+def test_a_stale_run_file_with_a_reused_pid_does_no_harm(
+    k3ctl: K3ctl, home: Path, pod_file: Path
+) -> None:
+    with subprocess.Popen(["sleep", "60"]) as bystander:
+        stale = RunFile.of_this_process(
+            name="spark-1", role="spark", pod="small", http_host="127.0.0.1", http_port=1
+        )
+        msgspec.structs.replace(stale, pid=bystander.pid, start_time_ticks=1).write(home)
+        assert k3ctl("pod", "up", str(pod_file)).code == 0
+        run = read_run_file(home, "spark-1")
+        assert run is not None
+        assert run.pid != bystander.pid
+        assert k3ctl("pod", "down").code == 0
+        assert bystander.poll() is None
+        bystander.kill()
+
+
+def test_a_daemon_that_ends_says_why(k3ctl: K3ctl, home: Path, pod_file: Path) -> None:
+    write_script(home, "spark-2", end=[5, "another pod's secret"])
+    write_script(home, "station", health={"state": "degraded", "reason": "spark-2 is missing"})
+    up = k3ctl("pod", "up", str(pod_file), "--json")
+    assert up.code == ExitCode.PARTIAL
+    assert _outcomes(up.document)["spark-2"] == "failed"
+    assert up.error["name"] == "PARTIAL"
+    assert "spark-2: another pod's secret" in up.error["message"]
+
+
+def test_a_station_that_ends_fails_the_command_at_once(
+    k3ctl: K3ctl, home: Path, pod_file: Path
+) -> None:
+    write_script(home, "station", end=[1, "shard 3 is truncated"])
+    for spark in ("spark-1", "spark-2"):
+        write_script(home, spark, health={"state": "degraded", "reason": "no Station"})
+    up = k3ctl("pod", "up", str(pod_file))
+    assert up.code == ExitCode.FAILED
+    assert "shard 3 is truncated" in up.err
+    assert len(_pids(home)) == 2
+
+
+def test_a_node_that_is_late_times_out(k3ctl: K3ctl, home: Path, pod_file: Path) -> None:
+    write_script(home, "station", health={"state": "down", "reason": "loading"})
+    up = k3ctl("pod", "up", str(pod_file), "--deadline", "1", "--json")
+    assert up.code == ExitCode.TIMEOUT
+    assert up.error["retryable"] is True
+    assert "station: not ready yet: loading" in up.error["message"]
+
+
+def test_detach_does_not_wait(k3ctl: K3ctl, home: Path, pod_file: Path) -> None:
+    write_script(home, "station", health={"state": "down", "reason": "loading"})
+    up = k3ctl("pod", "up", str(pod_file), "--detach", "--json")
+    assert up.code == 0
+    assert set(_outcomes(up.document).values()) == {"started"}
+    again = k3ctl("pod", "up", str(pod_file), "--detach", "--json")
+    assert set(_outcomes(again.document).values()) == {"running"}
+
+
+def test_other_options_for_a_running_pod_are_refused(
+    k3ctl: K3ctl, home: Path, pod_file: Path
+) -> None:
+    k3ctl("pod", "up", str(pod_file))
+    ran = k3ctl("pod", "up", str(pod_file), "--transport", "tcp")
+    assert ran.code == ExitCode.REFUSED
+    assert "already runs" in ran.err
+    assert "transport shm" in ran.err
+
+
+def test_flags_reach_the_daemons(k3ctl: K3ctl, home: Path, pod_file: Path) -> None:
+    flags = ["--transport", "tcp", "--placement", "all-spark", "--dtype", "fp32", "--chunk", "3"]
+    assert k3ctl("pod", "up", str(pod_file), *flags).code == 0
+    entries = k3ctl("logs", "--json").document["entries"]
+    given = {entry["node"]: entry["arguments"] for entry in entries}
+    assert given["spark-1"] == ["--transport", "tcp"]
+    station = given["station"]
+    assert station[:2] == ["--transport", "tcp"]
+    assert station[3].endswith("policies/placement/all-spark.toml")
+    assert station[4:] == ["--dtype", "fp32", "--chunk", "3"]
+
+
+def test_inproc_starts_the_station_alone(k3ctl: K3ctl, home: Path, pod_file: Path) -> None:
+    up = k3ctl("pod", "up", str(pod_file), "--transport", "inproc", "--json")
+    assert _outcomes(up.document) == {"station": "ready"}
+    assert len(_pids(home)) == 1
+
+
+def test_a_port_in_use_is_named_and_nothing_is_started(
+    k3ctl: K3ctl, home: Path, pod_file: Path
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        text = pod_file.read_text().replace('"station"\nsim', f'"station"\nhttp_port = {port}\nsim')
+        pod_file.write_text(text)
+        ran = k3ctl("pod", "up", str(pod_file))
+    assert ran.code == ExitCode.FAILED
+    assert f"station cannot listen on 127.0.0.1:{port}" in ran.err
+    assert _pids(home) == set()
+
+
+def test_an_unreadable_secret_stops_before_anything_starts(
+    k3ctl: K3ctl, home: Path, pod_file: Path
+) -> None:
+    secret_path(home).chmod(0o644)
+    ran = k3ctl("pod", "up", str(pod_file))
+    assert ran.code == ExitCode.REFUSED
+    assert _pids(home) == set()
+
+
+def test_two_ups_do_not_meet(k3ctl: K3ctl, home: Path, pod_file: Path) -> None:
+    with FileLock(home / "run" / "pod.lock", "the pod", "k3ctl pod up"):
+        ran = k3ctl("pod", "up", str(pod_file))
+        assert ran.code == ExitCode.LOCKED
+        assert "k3ctl pod up (pid" in ran.err
+
+
+def test_a_daemon_that_ignores_the_signal_is_killed(
+    k3ctl: K3ctl, home: Path, pod_file: Path
+) -> None:
+    write_script(home, "spark-1", ignore_term=True)
+    k3ctl("pod", "up", str(pod_file))
+    down = k3ctl("pod", "down", "--deadline", "0.3", "--json")
+    assert down.code == 0
+    assert _outcomes(down.document)["spark-1"] == "killed"
+    assert _pids(home) == set()
+
+
+def test_a_stopped_daemon_ends_too(k3ctl: K3ctl, home: Path, pod_file: Path) -> None:
+    k3ctl("pod", "up", str(pod_file))
+    run = read_run_file(home, "spark-1")
+    assert run is not None
+    os.kill(run.pid, signal.SIGSTOP)
+    assert _outcomes(k3ctl("pod", "down", "--json").document)["spark-1"] == "stopped"
+
+
+def test_down_finds_daemons_without_run_files(k3ctl: K3ctl, home: Path, pod_file: Path) -> None:
+    k3ctl("pod", "up", str(pod_file))
+    run_file_path(home, "spark-1").unlink()
+    run_file_path(home, "spark-2").write_text("{damaged")
+    (home / "run" / "pod.json").write_text("{damaged")
+    assert k3ctl("pod", "down").code == 0
+    assert _pids(home) == set()
+
+
+def test_a_killed_up_leaves_a_pod_that_the_next_one_takes_over(
+    k3ctl: K3ctl, home: Path, pod_file: Path
+) -> None:
+    write_script(home, "station", health={"state": "down", "reason": "loading"})
+    k3ctl("pod", "up", str(pod_file), "--detach")
+    ready = threading.Timer(0.3, write_script, args=(home, "station"))
+    ready.start()
+    up = k3ctl("pod", "up", str(pod_file), "--json")
+    ready.join()
+    assert up.code == 0
+    assert _outcomes(up.document)["station"] == "running"
