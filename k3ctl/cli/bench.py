@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import subprocess
+from typing import Any
 
 import click
 import msgspec
 
 from k3ctl.cli.options import Invocation, home_options, json_option
-from k3ctl.cli.table import table
+from k3ctl.cli.table import duration_us, table
 from k3ctl.client.daemon_log import last_sentence
 from k3ctl.client.processes import daemon_command
+from k3ctl.client.receipts import NewReceipt, keep_receipt
 from k3d.errors import ExitCode, K3Error
 
 
@@ -19,22 +21,70 @@ def bench() -> None:
     """Measure the pod."""
 
 
-@bench.command("pod", context_settings={"ignore_unknown_options": True})
-@click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[K3D OPTIONS]")
+@bench.command("pod")
+@click.argument("pod", metavar="[POD]", default="embedded")
+@click.option(
+    "--tokens",
+    type=click.IntRange(min=1),
+    default=64,
+    show_default=True,
+    help="Tokens decoded a prompt.",
+)
+@click.option(
+    "--rounds",
+    type=click.IntRange(min=1),
+    default=3,
+    show_default=True,
+    help="Rounds of each side, in turns; the medians are shown.",
+)
+@click.option("--transport", type=click.Choice(["shm", "tcp"]), help="Of the spark processes.")
+@click.option("--placement", metavar="NAME|FILE", help="Placement policy.")
 @home_options
 @json_option
 @click.pass_obj
-def bench_pod(invocation: Invocation, arguments: tuple[str, ...]) -> None:
-    """Decode with the embedded pod and, in one process, with the same engine.
+def bench_pod(
+    invocation: Invocation,
+    pod: str,
+    tokens: int,
+    rounds: int,
+    transport: str | None,
+    placement: str | None,
+) -> None:
+    """Decode over spark processes, and with the same engine in one process.
 
-    Options after it are those of k3d bench pod.
+    POD is a description, by name or file; embedded by default. Starts its own processes and ends
+    them; a pod that runs meanwhile shares the cores and
+    makes the figures worse. The result is kept as a receipt in state.db.
     """
-    command = [
-        *daemon_command(),
-        *("bench", "pod", "--json", "--home", str(invocation.home), *arguments),
-    ]
+    options = ["--pod", pod, "--tokens", str(tokens), "--rounds", str(rounds)]
+    options += ["--transport", transport] if transport else []
+    options += ["--placement", placement] if placement else []
+    figures = _measure(["bench", "pod", "--json", "--home", str(invocation.home), *options])
+    environment = figures.pop("environment", {})
+    output = invocation.output
+    receipt = NewReceipt(
+        kind="bench-pod",
+        provenance=str(figures.get("provenance", "measured")),
+        command=" ".join(["k3ctl bench pod", pod, *options[2:]]),
+        figures=figures,
+        environment=environment,
+    )
+    receipt_id = None
     try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        receipt_id = keep_receipt(invocation.home, receipt)
+    except K3Error as error:
+        output.note(f"the receipt was not kept: {error.message}")
+    schema = str(figures.pop("schema", "k3d.bench-pod/1"))
+    output.document(schema, {**figures, "environment": environment, "receipt": receipt_id})
+    output.lines(_report(figures, receipt_id))
+
+
+def _measure(arguments: list[str]) -> dict[str, Any]:
+    """Run k3d; the document it printed."""
+    try:
+        done = subprocess.run(
+            [*daemon_command(), *arguments], capture_output=True, text=True, check=False
+        )
     except OSError as error:
         raise K3Error(
             f"k3d cannot be started: {error.strerror}",
@@ -43,25 +93,31 @@ def bench_pod(invocation: Invocation, arguments: tuple[str, ...]) -> None:
     if done.returncode != 0:
         raise _failure(done)
     try:
-        document = msgspec.json.decode(done.stdout, type=dict)
+        return msgspec.json.decode(done.stdout, type=dict)
     except msgspec.MsgspecError as error:
         raise K3Error("k3d bench pod did not answer with one JSON document") from error
-    schema = str(document.pop("schema", "k3ctl.bench/1"))
-    output = invocation.output
-    output.document(schema, document)
-    output.lines(table(["FIGURE", "VALUE"], _rows(document)))
 
 
-def _rows(figures: dict, prefix: str = "") -> list[list[str]]:
-    """Nested figures as dotted names and values."""
-    rows = []
-    for key, value in figures.items():
-        if isinstance(value, dict):
-            rows += _rows(value, f"{prefix}{key}.")
-        else:
-            shown = f"{value:,.3f}" if isinstance(value, float) else str(value)
-            rows.append([f"{prefix}{key}", shown])
-    return rows
+def _report(figures: dict[str, Any], receipt_id: str | None) -> list[str]:
+    """Tokens a second by side, then hops by tier and side."""
+    rates, ratios = figures["tokens_per_s"], figures["ratio"]
+    over = next(iter(rates))
+    rows = [
+        [side, f"{rate:.1f}", f"{ratios[side]:.2f}" if side in ratios else "1.00"]
+        for side, rate in rates.items()
+    ]
+    lines = table(["SIDE", "TOKENS/S", f"{over.upper()} / SIDE"], rows, "lrr")
+    hops = [
+        [tier, side, duration_us(hop["p50"]), duration_us(hop["p99"])]
+        for side, tiers in figures["hop_us"].items()
+        for tier, hop in tiers.items()
+        if hop is not None
+    ]
+    lines += ["", *table(["TIER", "SIDE", "HOP P50", "HOP P99"], hops, "llrr"), ""]
+    label = f"{figures['provenance']}; pod {figures['pod']}, {figures['sparks']} sparks"
+    simulated = ", simulated tiers" if figures["simulated"] else ""
+    kept = f"; receipt {receipt_id}" if receipt_id else ""
+    return [*lines, f"{label}{simulated}, same tokens on every side{kept}"]
 
 
 def _failure(done: subprocess.CompletedProcess[str]) -> K3Error:

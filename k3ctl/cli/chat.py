@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from k3ctl.cli import output as streams
+from k3ctl.cli.answer_text import AnswerText
 from k3ctl.cli.options import Invocation, home_options, json_option, jsonl_option
 from k3ctl.cli.output import Output
 from k3ctl.client.conversation import Answer, ask
@@ -114,11 +115,11 @@ def _read_stdin() -> str:
 def _answer(station: Daemon, request: dict[str, Any], output: Output) -> None:
     """Stream one answer in the form asked for."""
     answer = Answer()
+    shown = AnswerText(output)
     try:
         for event in ask(station, request, answer):
             output.record(event)
-            if event.get("type") == "token":
-                output.piece(str(event.get("text", "")))
+            shown.show(event)
     except K3Error:
         if answer.text:
             output.text()  # the error starts on a line of its own

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from k3ctl.cli.answer_text import AnswerText
 from k3ctl.cli.output import Output, paint
 from k3ctl.client.conversation import Answer, ask
 from k3ctl.client.daemon import Daemon
@@ -53,10 +54,10 @@ def _turn(
     """One question and its answer; the messages that the next one follows."""
     asked = [*messages, {"role": "user", "content": question}]
     answer = Answer()
+    shown = AnswerText(output)
     try:
         for event in ask(station, {"messages": asked, **settings}, answer):
-            if event.get("type") == "token":
-                output.piece(str(event.get("text", "")))
+            shown.show(event)
     except KeyboardInterrupt:
         output.text(paint(" (stopped)", "dim"))
     except K3Error as error:

@@ -14,6 +14,7 @@ class Answer:
     """What came so far. `usage` and `timing` are the Station's, once it is done."""
 
     text: str = ""
+    reasoning: str = ""
     ids: list[int] = field(default_factory=list)
     finish_reason: str | None = None
     usage: dict[str, Any] | None = None
@@ -22,7 +23,10 @@ class Answer:
     def add(self, event: Mapping[str, Any]) -> None:
         kind = event.get("type")
         if kind == "token":
-            self.text += str(event.get("text", ""))
+            if event.get("channel") == "reasoning":
+                self.reasoning += str(event.get("text", ""))
+            else:
+                self.text += str(event.get("text", ""))
             if isinstance(event.get("id"), int):
                 self.ids.append(event["id"])
         elif kind == "done":
@@ -33,6 +37,7 @@ class Answer:
     def as_json(self) -> dict[str, Any]:
         return {
             "text": self.text,
+            "reasoning": self.reasoning or None,
             "ids": self.ids,
             "finish_reason": self.finish_reason,
             "usage": self.usage,

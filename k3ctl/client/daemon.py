@@ -54,6 +54,13 @@ class Daemon:
         with self._sentences():
             self._check(self._client.post("/shutdown"))
 
+    def keep_receipt(self, receipt: Mapping[str, Any]) -> str:
+        """Let the Station note a measured result; its id."""
+        with self._sentences():
+            response = self._client.post("/receipts", json=dict(receipt))
+            self._check(response)
+        return str(self._decode(response.content).get("id"))
+
     def chat(self, request: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         """The events of one answer, as they come. Raises the error that ends it, if one does."""
         with self._sentences(), self._client.stream("POST", "/chat", json=request) as response:

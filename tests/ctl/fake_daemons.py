@@ -28,6 +28,21 @@ from k3d.store.home import RunFile, http_token, read_secret
 
 HOPS = {"p50": 120, "p99": 480, "count": 9000}
 
+BENCH = {
+    "schema": "k3d.bench-pod/1",
+    "provenance": "measured",
+    "simulated": True,
+    "pod": "embedded",
+    "sparks": 4,
+    "tokens_per_s": {"shm": 12.5, "inproc": 20.0, "local": 25.0},
+    "ratio": {"inproc": 0.625, "local": 0.5},
+    "hop_us": {
+        "shm": {"hbm": {"p50": 250.0, "p99": 900.0}, "spark": {"p50": 1500.0, "p99": 2500.0}},
+        "local": {"hbm": {"p50": 300.0, "p99": 800.0}, "spark": None},
+    },
+    "environment": {"cores": 2},
+}
+
 
 def script_path(home: Path, node: str) -> Path:
     return home / "fake" / f"{node}.json"
@@ -212,7 +227,7 @@ def main() -> int:
     parser.add_argument("--name", default="station")
     options, rest = parser.parse_known_args()
     if options.role == "bench":
-        print(json.dumps({"schema": "k3ctl.bench-pod/1", "decode": {"tokens_per_s": 12.5}}))
+        print(json.dumps(BENCH))
         return 0
     pod = load_pod(options.pod, options.home)
     node = pod.node(options.name)

@@ -10,6 +10,7 @@ import pytest
 
 from k3ctl.client.daemon_log import last_sentence, parse_line
 from k3d.errors import ExitCode
+from k3d.store.state import StateReader
 from tests.ctl.conftest import K3CTL, K3ctl
 
 
@@ -101,8 +102,21 @@ def test_why_a_daemon_ended(text: str, sentence: str | None) -> None:
 
 @pytest.mark.usefixtures("fake_k3d")
 def test_bench_shows_what_k3d_measured(k3ctl: K3ctl) -> None:
-    assert "decode.tokens_per_s  12.5" in k3ctl("bench", "pod").out
-    assert k3ctl("bench", "pod", "--json").document["decode"] == {"tokens_per_s": 12.5}
+    lines = [line.split() for line in k3ctl("bench", "pod").out.splitlines()]
+    assert ["inproc", "20.0", "0.62"] in lines
+    assert ["spark", "shm", "1.50", "ms", "2.50", "ms"] in lines
+    document = k3ctl("bench", "pod", "--json").document
+    assert document["tokens_per_s"]["shm"] == 12.5
+
+
+@pytest.mark.usefixtures("fake_k3d")
+def test_bench_keeps_a_receipt(k3ctl: K3ctl, home: Path) -> None:
+    kept = k3ctl("bench", "pod", "--json", "--tokens", "8").document["receipt"]
+    with StateReader.open(home) as reader:
+        (receipt,) = reader.receipts(kind="bench-pod")
+    assert (receipt.id, receipt.provenance) == (kept, "measured")
+    assert "--tokens 8" in receipt.command
+    assert receipt.environment == {"cores": 2}
 
 
 def test_bench_passes_a_failure_on(
