@@ -21,6 +21,7 @@ SCHEMA = "k3-pod/1"
 STATION_TIERS = ("hbm", "rtx", "grace")
 SPARK_TIER = "spark"
 TIERS = (*STATION_TIERS, SPARK_TIER)
+WHAT_IS = {"pods": "pod description", "placement": "placement policy"}
 SLICE_COUNTS = (1, 2, 4, 8)
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
@@ -186,7 +187,7 @@ def find_policy(kind: str, name_or_path: str, home: Path | None = None) -> Path:
             return path
     known = sorted({path.stem for directory in directories for path in directory.glob("*.toml")})
     raise NotFound(
-        f"there is no {kind} policy named {name_or_path!r}",
+        f"there is no {WHAT_IS[kind]} named {name_or_path!r}",
         hint=f"known: {', '.join(known) or 'none'}; or give the path of a .toml file",
     )
 

@@ -44,7 +44,7 @@ def test_flags_stand_in_for_keys(k3ctl: K3ctl, pod_file: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "sentence"),
     [
-        (["nope"], ExitCode.NOT_FOUND, "no pods policy named 'nope'"),
+        (["nope"], ExitCode.NOT_FOUND, "no pod description named 'nope'"),
         (["/nowhere/pod.toml"], ExitCode.NOT_FOUND, "there is no file"),
         (["station-8-sparks", "--transport", "shm"], ExitCode.USAGE, "with --transport: transport"),
         (["station-8-sparks", "--placement", "all-hbm"], ExitCode.USAGE, "tier hbm is short"),
