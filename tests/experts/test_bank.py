@@ -1,0 +1,280 @@
+"""Banks: whole or absent, and no flipped bit is ever served."""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import random
+import struct
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from blake3 import blake3
+
+from k3d.errors import BankError, CheckpointError
+from k3d.experts import bank as bank_module
+from k3d.experts.bank import Bank, bank_path, build_bank, open_or_build, slice_of
+from k3d.experts.source import ExpertSource
+from k3d.model.checkpoint import Checkpoint
+from tests.model import shard_editing as edit
+from tests.tiny_checkpoint import TinyModel
+
+Tiny = Callable[[TinyModel], Path]
+MODEL = TinyModel(seed=1)
+
+
+def source_of(folder: Path) -> ExpertSource:
+    return ExpertSource(Checkpoint(folder))
+
+
+@pytest.fixture(scope="module")
+def built(tiny: Tiny, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """A bank and the digest of its model; tests copy it before they damage it."""
+    source = source_of(tiny(MODEL))
+    path = tmp_path_factory.mktemp("banks") / "tiny.bank"
+    build_bank(source, path)
+    return path, source.checkpoint.digest
+
+
+@pytest.fixture
+def copy(built: tuple[Path, str], tmp_path: Path) -> Path:
+    path = tmp_path / "tiny.bank"
+    path.write_bytes(built[0].read_bytes())
+    return path
+
+
+@pytest.fixture
+def digest(built: tuple[Path, str]) -> str:
+    return built[1]
+
+
+def layout(raw: bytes) -> tuple[int, int, int]:
+    """Where the hash table starts, where it ends, and where the records start."""
+    (length,) = struct.unpack("<I", raw[8:12])
+    table = 44 + length
+    end = table + 32 * 8 * 16
+    return table, end, -(-end // 4096) * 4096
+
+
+@pytest.mark.parametrize("release", ["nvfp4", "mxfp4"])
+def test_records_come_back(tiny: Tiny, tmp_path: Path, release: str) -> None:
+    folder = tiny(TinyModel(seed=1, release=release))  # type: ignore[arg-type]
+    seen: list[tuple[int, int]] = []
+    source = source_of(folder)
+    build_bank(source, tmp_path / "deep" / "x.bank", lambda done, of: seen.append((done, of)))
+    assert seen == [(n, 128) for n in range(1, 129)]
+    assert [p.name for p in (tmp_path / "deep").iterdir()] == ["x.bank"]
+    bank = Bank(tmp_path / "deep" / "x.bank", model_digest=source.checkpoint.digest)
+    again = source_of(folder)
+    assert bank.shape == again.shape
+    for layer in again.shape.layers:
+        for expert in range(again.shape.experts):
+            assert bank.record(layer, expert) == again.record(layer, expert)
+    assert bank.verify() == 128
+    bank.close()
+
+
+def test_slices_of_a_record(copy: Path, digest: str) -> None:
+    bank = Bank(copy, model_digest=digest)
+    record = bank.record(3, 11)
+    for count in (1, 2, 4):
+        parts = [slice_of(record, index, count) for index in range(count)]
+        assert b"".join(parts) == record
+    bank.close()
+
+
+@pytest.mark.parametrize(("layer", "expert"), [(0, 0), (9, 0), (-1, 3), (3, 16), (3, -1), (8, 16)])
+def test_records_that_do_not_exist(copy: Path, digest: str, layer: int, expert: int) -> None:
+    bank = Bank(copy, model_digest=digest)
+    with pytest.raises(BankError, match=f"layer {layer} expert {expert} does not exist"):
+        bank.record(layer, expert)
+    bank.close()
+
+
+def test_every_header_byte_is_guarded(copy: Path, digest: str) -> None:
+    whole = copy.read_bytes()
+    table, _, _ = layout(whole)
+    for at in range(table):
+        damaged = bytearray(whole)
+        damaged[at] ^= 1 << (at % 8)
+        copy.write_bytes(damaged)
+        with pytest.raises(BankError, match=r"bank tiny\.bank") as caught:
+            Bank(copy, model_digest=digest)
+        assert caught.value.hint
+
+
+def test_every_hash_is_guarded(copy: Path, digest: str) -> None:
+    whole = copy.read_bytes()
+    table, _, _ = layout(whole)
+    for index in range(0, 128, 5):
+        layer, expert = 1 + index // 16, index % 16
+        damaged = bytearray(whole)
+        damaged[table + 32 * index + index % 32] ^= 16
+        copy.write_bytes(damaged)
+        bank = Bank(copy, model_digest=digest)
+        with pytest.raises(BankError, match=rf"layer {layer} expert {expert} does not match"):
+            bank.record(layer, expert)
+        with pytest.raises(BankError, match=rf"layer {layer} expert {expert} does not match"):
+            bank.verify()
+        bank.close()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_flipped_bits_of_records_are_named(copy: Path, digest: str, seed: int) -> None:
+    whole = copy.read_bytes()
+    _, _, start = layout(whole)
+    size = (len(whole) - start) // 128
+    source = random.Random(seed)
+    for at in [start, len(whole) - 1, *(source.randrange(start, len(whole)) for _ in range(20))]:
+        layer, expert = 1 + (at - start) // size // 16, (at - start) // size % 16
+        damaged = bytearray(whole)
+        damaged[at] ^= 1 << source.randrange(8)
+        copy.write_bytes(damaged)
+        bank = Bank(copy, model_digest=digest)
+        with pytest.raises(BankError, match=rf"layer {layer} expert {expert} does not match"):
+            bank.record(layer, expert)
+        bank.close()
+
+
+@pytest.mark.parametrize("keep", [0, 1, 43, 44, 100, 4096, 5000, -1])
+def test_truncation(copy: Path, digest: str, keep: int) -> None:
+    copy.write_bytes(copy.read_bytes()[:keep])
+    with pytest.raises(BankError, match=r"tiny\.bank"):
+        Bank(copy, model_digest=digest)
+
+
+def test_trailing_bytes(copy: Path, digest: str) -> None:
+    copy.write_bytes(copy.read_bytes() + b"\0")
+    with pytest.raises(BankError, match="bytes, not"):
+        Bank(copy, model_digest=digest)
+
+
+def test_a_bank_of_another_model(copy: Path) -> None:
+    with pytest.raises(BankError, match=r"is of model [0-9a-f]{12}, not 000000000000"):
+        Bank(copy, model_digest="0" * 64)
+
+
+def test_a_well_hashed_header_of_another_version(copy: Path, digest: str) -> None:
+    whole = copy.read_bytes()
+    table, _, _ = layout(whole)
+    for header in (b"\x80", b"\xc1", b"", b"\x81\xa5model\x01"):
+        fixed = struct.pack("<8sI32s", b"K3BANK01", len(header), blake3(header).digest())
+        copy.write_bytes(fixed + header + whole[table:])
+        with pytest.raises(BankError, match="version"):
+            Bank(copy, model_digest=digest)
+
+
+def test_missing_and_unreadable(tmp_path: Path) -> None:
+    with pytest.raises(BankError, match="cannot be opened"):
+        Bank(tmp_path / "none.bank", model_digest="0" * 64)
+    with pytest.raises(BankError, match="cannot be"):
+        Bank(tmp_path, model_digest="0" * 64)
+
+
+def test_open_or_build(tiny: Tiny, tmp_path: Path) -> None:
+    folder = tiny(MODEL)
+    path = bank_path(tmp_path, "tiny", Checkpoint(folder).digest)
+    first = open_or_build(source_of(folder), path)
+    stamp = path.stat().st_mtime_ns
+    second = open_or_build(source_of(folder), path)
+    assert path.stat().st_mtime_ns == stamp
+    assert first.record(1, 1) == second.record(1, 1)
+    for bank in (first, second):
+        bank.close()
+
+
+def test_a_bank_of_another_checkpoint_is_refused(tiny: Tiny, tmp_path: Path) -> None:
+    path = tmp_path / "x.bank"
+    open_or_build(source_of(tiny(MODEL)), path).close()
+    with pytest.raises(BankError, match="is of model"):
+        open_or_build(source_of(tiny(TinyModel(seed=2))), path)
+
+
+class FullDisk(io.FileIO):
+    """A device with room for a number of bytes."""
+
+    room = 0
+
+    def write(self, data: object) -> int:  # type: ignore[override]
+        view = memoryview(data)  # type: ignore[arg-type]
+        if len(view) > FullDisk.room:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        FullDisk.room -= len(view)
+        return super().write(view)
+
+
+@pytest.mark.parametrize("room", [0, 50, 4096, 20_000, 1_000_000])
+def test_disk_full_publishes_nothing(
+    tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, room: int
+) -> None:
+    FullDisk.room = room
+    opened = Path.open
+
+    def open_on_full_disk(self: Path, mode: str = "r", *rest: object, **more: object) -> object:
+        if self.name.endswith(".partial"):
+            return io.BufferedWriter(FullDisk(self, mode))
+        return opened(self, mode, *rest, **more)  # type: ignore[call-overload]
+
+    monkeypatch.setattr(Path, "open", open_on_full_disk)
+    folder = tmp_path / "banks"
+    with pytest.raises(BankError, match="No space left on device") as caught:
+        build_bank(source_of(tiny(MODEL)), folder / "x.bank")
+    assert "free space" in (caught.value.hint or "")
+    assert list(folder.iterdir()) == []
+
+
+@pytest.mark.parametrize("call", ["fsync"])
+def test_a_failing_sync_publishes_nothing(
+    tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    def fail(_: int) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(bank_module.os, call, fail)
+    with pytest.raises(BankError, match="Input/output error"):
+        build_bank(source_of(tiny(MODEL)), tmp_path / "x.bank")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_checkpoint_that_breaks_half_way_publishes_nothing(tiny: Tiny, tmp_path: Path) -> None:
+    folder = edit.copy_of(tiny(MODEL), tmp_path / "broken")
+    name = "language_model.model.layers.7.block_sparse_moe.experts.2.w1.weight_scale"
+    edit.overwrite(folder, name, b"\x7f")
+    banks = tmp_path / "banks"
+    with pytest.raises(CheckpointError, match=r"layers\.7.*experts\.2"):
+        build_bank(source_of(folder), banks / "x.bank")
+    assert list(banks.iterdir()) == []
+
+
+def test_an_old_bank_survives_a_failed_rebuild(
+    tiny: Tiny, copy: Path, digest: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = copy.read_bytes()
+
+    def fail(_: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(bank_module.os, "fsync", fail)
+    with pytest.raises(BankError):
+        build_bank(source_of(tiny(MODEL)), copy)
+    assert copy.read_bytes() == before
+
+
+def test_a_folder_that_is_a_file(tiny: Tiny, tmp_path: Path) -> None:
+    (tmp_path / "banks").write_text("a file")
+    with pytest.raises(BankError, match="cannot be written"):
+        build_bank(source_of(tiny(MODEL)), tmp_path / "banks" / "x.bank")
+
+
+def test_an_unreadable_record(copy: Path, digest: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    bank = Bank(copy, model_digest=digest)
+
+    def fail(*_: object) -> bytes:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(bank_module.os, "pread", fail)
+    with pytest.raises(BankError, match="layer 2 expert 3 cannot be read: Input/output error"):
+        bank.record(2, 3)
+    bank.close()
