@@ -30,7 +30,7 @@ class OfflineModel:
     def __init__(self, folder: Path, dtype: str, max_rows: int) -> None:
         torch.set_num_threads(1)  # reductions keep one order
         checkpoint = Checkpoint(folder)
-        weights = load_weights(checkpoint)
+        weights = load_weights(checkpoint, fine=DTYPES[dtype] is torch.float64)
         self.config = checkpoint.config
         self.model = KimiK3(self.config, weights, DTYPES[dtype], max_rows)
         self.experts = local_experts(ExpertSource(checkpoint))

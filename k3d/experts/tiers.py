@@ -111,7 +111,7 @@ class SparkTier:
         self._rows = 0
         # Persistent send buffers: one dispatch goes to every spark from here.
         self._ids = torch.empty(max_rows, shape.top_k, dtype=torch.int32)
-        self._weights = torch.empty(max_rows, shape.top_k, dtype=torch.float32)
+        self._weights = torch.empty(max_rows, shape.top_k, dtype=self._layout.weights_dtype)
         self._x = torch.empty(max_rows, shape.latent, dtype=dtype)
 
     def begin(self, layer: int, ids: Tensor, weights: Tensor, x: Tensor) -> None:

@@ -14,7 +14,6 @@ from k3_kernels import (
     absorbed_attention,
     attn_res_mix,
     gated_head_norm,
-    head_linear,
     kda_gate,
     kda_rows,
     l2_norm,
@@ -147,7 +146,7 @@ class KimiK3:
         low_rank = rms_norm(low_rank, weights.q_a_norm, LATENT_NORM_EPS)
         query = linear(low_rank, weights.q_b).to(self.dtype).view(rows, heads, -1).transpose(0, 1)
         nope, shared = query.split([config.nope_dim, config.rope_dim], dim=-1)
-        absorbed = torch.cat((head_linear(nope, weights.key_up), shared.double()), dim=-1)
+        absorbed = torch.cat((linear(nope, weights.key_up), shared.double()), dim=-1)
         context = absorbed_attention(
             absorbed,
             latents[: position + rows],
@@ -155,7 +154,7 @@ class KimiK3:
             rank,
             (config.nope_dim + config.rope_dim) ** -0.5,
         )
-        values = head_linear(context, weights.value_up).to(self.dtype)  # [heads, rows, v]
+        values = linear(context, weights.value_up).to(self.dtype)  # [heads, rows, v]
         values = values.transpose(0, 1).reshape(rows, -1).double()
         gated = (values * sigmoid(gate.double())).to(self.dtype)
         return linear(gated, weights.o_proj).to(self.dtype)
@@ -176,7 +175,7 @@ class KimiK3:
             [config.experts, config.latent_size, 2 * weights.shared_width], dim=-1
         )
         ids, shares = route(
-            logits,
+            logits if self.dtype is torch.float64 else logits.float(),
             weights.router_bias,
             config.top_k,
             renormalize=config.renormalize,

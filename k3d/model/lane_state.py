@@ -40,7 +40,7 @@ class LaneState:
         self._kda = {
             layer: tuple(
                 KdaSide(
-                    KdaRows.zeros(heads, dim, dim),
+                    KdaRows.zeros(heads, dim, dim, fine=dtype is torch.float64),
                     torch.zeros(TAPS - 1, 3 * heads * dim, dtype=dtype),
                 )
                 for _ in range(2)

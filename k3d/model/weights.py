@@ -83,18 +83,21 @@ class ModelWeights:
     head: Weight
 
 
-def load_weights(checkpoint: Checkpoint) -> ModelWeights:
-    """Read the dense part of a checkpoint. Raises CheckpointError naming the tensor."""
+def load_weights(checkpoint: Checkpoint, *, fine: bool = False) -> ModelWeights:
+    """Read the dense part of a checkpoint; `fine` keeps what the grid rounds away, for the fp32
+    mode. Raises CheckpointError naming the tensor."""
     config = checkpoint.config
     vocab, hidden = config.vocab_size, config.hidden_size
-    read = _LayerReader(checkpoint, "model.")
-    layers = tuple(_layer(checkpoint, layer) for layer in range(config.layers))
+    read = _LayerReader(checkpoint, "model.", fine)
+    layers = tuple(_layer(checkpoint, layer, fine) for layer in range(config.layers))
     return ModelWeights(
         embed=_finite(checkpoint, "model.embed_tokens.weight", vocab, hidden),
         layers=layers,
         output_query=read.query("output_attn_res", hidden),
         norm=read.vector("norm.weight", hidden),
-        head=Weight.from_matrix(_finite(checkpoint, "lm_head.weight", vocab, hidden).double()),
+        head=Weight.from_matrix(
+            _finite(checkpoint, "lm_head.weight", vocab, hidden).double(), fine=fine
+        ),
     )
 
 
@@ -116,7 +119,8 @@ def _not_numbers(checkpoint: Checkpoint, name: str) -> CheckpointError:
 class _LayerReader:
     """Reads the tensors under one prefix, checking shapes and dtypes."""
 
-    def __init__(self, checkpoint: Checkpoint, prefix: str) -> None:
+    def __init__(self, checkpoint: Checkpoint, prefix: str, fine: bool) -> None:
+        self.fine = fine
         self._checkpoint = checkpoint
         self._prefix = prefix
 
@@ -131,7 +135,7 @@ class _LayerReader:
         return norm * self.plain(f"{name}_proj.weight", 1, hidden)[0]
 
     def weight(self, name: str, out: int, width: int) -> Weight:
-        return Weight.from_matrix(self.plain(f"{name}.weight", out, width))
+        return Weight.from_matrix(self.plain(f"{name}.weight", out, width), fine=self.fine)
 
     def _fp8(self, name: str, out: int, width: int) -> tuple[Tensor, Tensor]:
         raw = self._checkpoint.read(f"{self._prefix}{name}.weight", (out, width), "F8_E4M3")
@@ -154,12 +158,12 @@ class _LayerReader:
         return fp8_matrix(*self._fp8(name, out, width))
 
 
-def _layer(checkpoint: Checkpoint, layer: int) -> LayerWeights:
+def _layer(checkpoint: Checkpoint, layer: int, fine: bool) -> LayerWeights:
     config = checkpoint.config
     hidden = config.hidden_size
     prefix = f"model.layers.{layer}."
-    read = _LayerReader(checkpoint, prefix)
-    attention = _LayerReader(checkpoint, prefix + "self_attn.")
+    read = _LayerReader(checkpoint, prefix, fine)
+    attention = _LayerReader(checkpoint, prefix + "self_attn.", fine)
     is_mla = layer in config.mla_layers
     if is_mla != (f"{prefix}self_attn.q_a_proj.weight" in checkpoint):
         raise CheckpointError(
@@ -173,9 +177,9 @@ def _layer(checkpoint: Checkpoint, layer: int) -> LayerWeights:
         post_norm=read.vector("post_attention_layernorm.weight", hidden),
         attention=_mla(attention, config) if is_mla else _kda(attention, checkpoint, layer),
         mlp=(
-            _mlp(_LayerReader(checkpoint, prefix + "mlp."), hidden, config.dense_width)
+            _mlp(_LayerReader(checkpoint, prefix + "mlp.", fine), hidden, config.dense_width)
             if layer < config.dense_layers
-            else _moe(_LayerReader(checkpoint, prefix + "block_sparse_moe."), config)
+            else _moe(_LayerReader(checkpoint, prefix + "block_sparse_moe.", fine), config)
         ),
     )
 
@@ -226,8 +230,8 @@ def _mla(read: _LayerReader, config: ModelConfig) -> MlaWeights:
         q_a_norm=read.vector("q_a_layernorm.weight", config.q_lora_rank),
         q_b=read.attention("q_b_proj", heads * query_dim, config.q_lora_rank),
         kv_a_norm=read.vector("kv_a_layernorm.weight", rank),
-        key_up=Weight.from_matrix(key_rows.transpose(1, 2).contiguous()),
-        value_up=Weight.from_matrix(value_rows.contiguous()),
+        key_up=Weight.from_matrix(key_rows.transpose(1, 2).contiguous(), fine=read.fine),
+        value_up=Weight.from_matrix(value_rows.contiguous(), fine=read.fine),
         o_proj=read.attention("o_proj", hidden, heads * config.v_dim),
     )
 

@@ -107,7 +107,7 @@ def assemble(
         config.moe_layers, config.experts, pod.slots, load_policy(options.placement, home)
     )
     placement = placement.with_epoch(next_epoch(placement))
-    weights = load_weights(checkpoint)
+    weights = load_weights(checkpoint, fine=DTYPES[options.dtype] is torch.float64)
     source = ExpertSource(checkpoint)
     shape = source.shape
     if pod.slice_count:

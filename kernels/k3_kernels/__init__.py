@@ -9,7 +9,7 @@ from k3_kernels.conv import short_conv
 from k3_kernels.experts import ExpertWeights, expert_contributions
 from k3_kernels.grid import to_grid
 from k3_kernels.kda import KdaGate, kda_gate, kda_recurrent, kda_rows
-from k3_kernels.linear import Weight, head_linear, linear
+from k3_kernels.linear import Weight, linear
 from k3_kernels.mla import absorbed_attention
 from k3_kernels.norm import gated_head_norm, l2_norm, rms_norm
 from k3_kernels.router import route
@@ -23,7 +23,6 @@ __all__ = [
     "attn_res_mix",
     "expert_contributions",
     "gated_head_norm",
-    "head_linear",
     "kda_gate",
     "kda_recurrent",
     "kda_rows",

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from k3_kernels.grid import to_grid, weight_bits
-from k3_kernels.linear import Weight, head_linear, narrowest
+from k3_kernels.grid import grid_parts, product_of_parts, to_grid, weight_bits
+from k3_kernels.linear import Weight, linear, narrowest
 from k3_kernels.situ import situ
 
 
@@ -65,14 +65,15 @@ def expert_contributions(
 ) -> Tensor:
     """sum over atoms of round(weight * down situ(gate x, up x) / 2^grid_exponent).
 
-    x [experts, rows, latent] model dtype: each expert's own rows; row_weights f32
+    x [experts, rows, latent] model dtype: each expert's own rows; row_weights
     [experts, rows]; returns i64 [experts, rows, latent].
     """
     count, atoms, columns, _ = experts.down.shape
-    gate_up = head_linear(x, experts.gate_up).to(x.dtype)
+    gate_up = linear(x, experts.gate_up).to(x.dtype)
     gate, up = gate_up.split(atoms * columns, dim=-1)
     hidden = situ(gate, up, beta, linear_beta).to(x.dtype).double()
-    hidden = to_grid(hidden.view(count, -1, atoms, columns)).transpose(1, 2)
-    outputs = torch.matmul(hidden, experts.down.double())  # exact; [experts, atoms, rows, latent]
+    hidden = hidden.view(count, -1, atoms, columns).transpose(1, 2)
+    parts = grid_parts(hidden, fine=x.dtype is torch.float64)
+    outputs = product_of_parts(parts, (experts.down.double(),))  # [experts, atoms, rows, latent]
     factor = row_weights.double() * (experts.down_scale * 2.0**-grid_exponent)
     return torch.round(outputs * factor.view(count, 1, -1, 1)).to(torch.int64).sum(1)

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from k3_kernels.grid import PAIR_BITS, to_grid
+from k3_kernels.grid import PAIR_BITS, grid_parts, product_of_parts, to_grid
 from k3_kernels.norm import sigmoid
 
 BLOCK_ROWS = 16
@@ -50,7 +50,8 @@ class KdaRows:
     """The rows of the block in progress: f64, row-first, written in place.
 
     inverse_key = e^-G k [16, heads, key], delta [16, heads, value], decay = G of the last row
-    [heads, key]. With `anchor` (f32 [heads, key, value], on its grid) this is a layer's state.
+    [heads, key]. With `anchor` [heads, key, value] this is a layer's state; the anchor is f32 on
+    its grid, or f64 when the state is fine.
     """
 
     anchor: Tensor
@@ -59,14 +60,18 @@ class KdaRows:
     decay: Tensor
 
     @classmethod
-    def zeros(cls, heads: int, key: int, value: int) -> KdaRows:
+    def zeros(cls, heads: int, key: int, value: int, *, fine: bool = False) -> KdaRows:
         wide = torch.float64
         return cls(
-            anchor=torch.zeros(heads, key, value),
+            anchor=torch.zeros(heads, key, value, dtype=wide if fine else torch.float32),
             inverse_key=torch.zeros(BLOCK_ROWS, heads, key, dtype=wide),
             delta=torch.zeros(BLOCK_ROWS, heads, value, dtype=wide),
             decay=torch.zeros(heads, key, dtype=wide),
         )
+
+    @property
+    def fine(self) -> bool:
+        return self.anchor.dtype is torch.float64
 
     def copy_(self, other: KdaRows) -> None:
         self.anchor.copy_(other.anchor)
@@ -116,9 +121,9 @@ def _rows_of_block(
     state.inverse_key[first : first + rows] = k * torch.exp(-decay)
 
     reach = torch.cat((shrink * k, shrink * q))  # what reads the anchor, [2 rows, heads, key]
-    anchor_reads = torch.bmm(
-        to_grid(reach, PAIR_BITS).transpose(0, 1), state.anchor.double()
-    ).transpose(0, 1)
+    reaches = grid_parts(reach.transpose(0, 1), PAIR_BITS, fine=state.fine)
+    anchors = grid_parts(state.anchor.double(), PAIR_BITS, dim=1, fine=state.fine)
+    anchor_reads = product_of_parts(reaches, anchors).transpose(0, 1)
     pairs = reach.unsqueeze(1) * state.inverse_key  # [2 rows, 16, heads, key]
     strength = pairs.sum(-1)  # A below, B on top of it
     order = torch.arange(BLOCK_ROWS)
@@ -139,12 +144,12 @@ def _rows_of_block(
 
 
 def _fold_block(state: KdaRows) -> None:
-    """Move the anchor sixteen rows on and round it to the grid of its dot products."""
+    """Move the anchor sixteen rows on; a coarse one is rounded to the grid of its dot products."""
     shrink = torch.exp(state.decay)  # [heads, key]
     keys = state.inverse_key * shrink  # e^(G_15 - G_j) k_j
     update = (keys.unsqueeze(-1) * state.delta.unsqueeze(-2)).sum(0)
     anchor = state.anchor.double() * shrink.unsqueeze(-1) + update
-    state.anchor.copy_(to_grid(anchor, PAIR_BITS, dim=1))
+    state.anchor.copy_(anchor if state.fine else to_grid(anchor, PAIR_BITS, dim=1))
 
 
 def kda_recurrent(

@@ -18,12 +18,13 @@ def route(
     groups: int = 1,
     top_groups: int = 1,
 ) -> tuple[Tensor, Tensor]:
-    """logits [rows, experts] f64, bias f32 [experts] -> ids i32 and weights f32 [rows, top_k].
+    """logits f32 or f64 [rows, experts], bias f32 [experts] -> ids i32, weights [rows, top_k].
 
-    The bias only chooses; weights are the unbiased scores. Ties go to the lower id. Ids come out
-    ascending, so that sums over a row's experts have one order.
+    Scores, choices and weights are in the logits' type. The bias only chooses; weights are the
+    unbiased scores. Ties go to the lower id. Ids come out ascending, so that sums over a row's
+    experts have one order.
     """
-    scores = sigmoid(logits.float().double()).float()
+    scores = sigmoid(logits.double()).to(logits.dtype)
     choice = scores + bias
     if groups > top_groups:
         choice = _limit_groups(choice, groups, top_groups)
@@ -32,7 +33,7 @@ def route(
     weights = scores.gather(-1, ids).double()
     if renormalize:
         weights = weights / (weights.sum(-1, keepdim=True) + 1e-20)
-    return ids.int(), (weights * scaling).float()
+    return ids.int(), (weights * scaling).to(logits.dtype)
 
 
 def _limit_groups(choice: Tensor, groups: int, top_groups: int) -> Tensor:

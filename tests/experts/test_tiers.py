@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from k3d.errors import ConfigError, FabricError, K3Error, NodeLost
-from k3d.experts.dispatch import DispatchLayout, as_bytes
+from k3d.experts.dispatch import DTYPES, DispatchLayout, as_bytes
 from k3d.experts.frame_worker import FrameWorker
 from k3d.experts.hop_log import HopLog
 from k3d.experts.shape import ExpertShape
@@ -70,7 +70,7 @@ def frame_worker(index: int, count: int, dtype: str = "fp32") -> FrameWorker:
 
 def sparks(count: int, dtype: str = "fp32") -> SparkTier:
     hops = [DirectHop(frame_worker(index, count, dtype), 3) for index in range(count)]
-    return SparkTier(hops, SHAPE, torch.float32 if dtype == "fp32" else torch.bfloat16, 64)
+    return SparkTier(hops, SHAPE, DTYPES[dtype], 64)
 
 
 def local(name: str = "hbm") -> LocalTier:
@@ -97,7 +97,7 @@ def run(tiers: ExpertTiers, layer: int, asked: Dispatch) -> Tensor:
 
 @pytest.mark.parametrize("dtype", ["fp32", "bf16"])
 def test_every_map_and_slicing_gives_the_same_bits(dtype: str) -> None:
-    torch_dtype = torch.float32 if dtype == "fp32" else torch.bfloat16
+    torch_dtype = DTYPES[dtype]
     one = tiers_of([local()], table(None, 1))
     many = [local("hbm"), sparks(2, dtype), local("grace"), sparks(8, dtype)]
     maps = [tiers_of(many, table(seed, 4)) for seed in range(4)]
@@ -159,7 +159,7 @@ def test_one_spark_of_several_that_lies_is_found() -> None:
             return Reply(memoryview(payload), reply.compute_ns)
 
     hops = [*honest[:3], LyingHop(frame_worker(3, 4), 3)]
-    tiers = tiers_of([SparkTier(hops, SHAPE, torch.float32, 8)], table(None, 1))
+    tiers = tiers_of([SparkTier(hops, SHAPE, DTYPES["fp32"], 8)], table(None, 1))
     with pytest.raises(K3Error, match="tier spark did not serve layer 1"):
         run(tiers, 1, draw_dispatch(SHAPE, 1, 2))
 
@@ -205,7 +205,7 @@ def test_an_abandoned_layer_leaves_nothing() -> None:
             return super().finish()
 
     hops = [Lossy(frame_worker(index, 2), 3) for index in range(2)]
-    tiers = tiers_of([local(), SparkTier(hops, SHAPE, torch.float32, 8)], table(1, 2))
+    tiers = tiers_of([local(), SparkTier(hops, SHAPE, DTYPES["fp32"], 8)], table(1, 2))
     asked = draw_dispatch(SHAPE, 1, 4)
     wanted = run(tiers, 1, asked)
     hops[1].lose = True
@@ -249,7 +249,7 @@ def test_a_dispatch_of_another_epoch_is_refused() -> None:
 
 
 @pytest.mark.parametrize("top_k", [1, 3, 4])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["fp32", "bf16"])
+@pytest.mark.parametrize("dtype", list(DTYPES.values()), ids=list(DTYPES))
 def test_payloads_come_back(top_k: int, dtype: torch.dtype) -> None:
     shape = tiny_shape(top_k=top_k)
     layout = DispatchLayout(shape, dtype)

@@ -21,7 +21,7 @@ from tests.experts.tiny_experts import (
 )
 
 FORMATS = ("nvfp4", "mxfp4")
-DTYPES = (torch.float32, torch.bfloat16)
+DTYPES = (torch.float64, torch.bfloat16)
 
 
 def serve(worker: SliceWorker, layer: int, asked: Dispatch) -> torch.Tensor:

@@ -105,13 +105,14 @@ class Dispatch:
 
 
 def draw_dispatch(
-    shape: ExpertShape, seed: int, rows: int, dtype: torch.dtype = torch.float32
+    shape: ExpertShape, seed: int, rows: int, dtype: torch.dtype = torch.float64
 ) -> Dispatch:
     """Each row asks for `top_k` different experts, ascending."""
     generator = torch.Generator().manual_seed(seed)
     ids = torch.stack(
         [torch.randperm(shape.experts, generator=generator)[: shape.top_k] for _ in range(rows)]
     )
-    weights = torch.rand(rows, shape.top_k, generator=generator)
+    wide = torch.float64 if dtype is torch.float64 else torch.float32
+    weights = torch.rand(rows, shape.top_k, generator=generator).to(wide)
     x = torch.randn(rows, shape.latent, generator=generator).to(dtype)
     return Dispatch(ids.sort(-1).values.int(), weights / weights.sum(-1, keepdim=True), x)

@@ -7,7 +7,7 @@ from fractions import Fraction
 
 import pytest
 import torch
-from k3_kernels import Weight, head_linear, linear
+from k3_kernels import Weight, linear
 from k3_kernels.grid import ACTIVATION_BITS, BLOCK, to_fixed_grid, to_grid, weight_bits
 from torch import Tensor
 
@@ -43,7 +43,7 @@ def _exact_blocks(x: Tensor, weight: Weight) -> list[list[list[Fraction]]]:
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("width", [1, 16, 127, 128, 160, 300])
 def test_every_block_sum_is_exact(seed: int, width: int) -> None:
-    x, weight = _random(seed, 2, width), Weight.from_matrix(_random(seed + 99, 3, width))
+    x, weight = _random(seed, 2, width).float(), Weight.from_matrix(_random(seed + 99, 3, width))
     found = linear(x, weight)
     for row, outs in enumerate(_exact_blocks(x, weight)):
         for out, blocks in enumerate(outs):
@@ -55,13 +55,29 @@ def test_every_block_sum_is_exact(seed: int, width: int) -> None:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_order_of_terms_changes_no_bit(seed: int) -> None:
+def test_fine_products_see_what_the_grid_rounds_away(seed: int) -> None:
+    """x in float64 and a fine weight: as a float64 product, where the coarse one is as float32."""
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randn(5, 300, generator=generator, dtype=F64)
+    matrix = torch.randn(7, 300, generator=generator, dtype=F64)
+    wanted = x @ matrix.T
+    fine = linear(x, Weight.from_matrix(matrix, fine=True))
+    coarse = linear(x.float(), Weight.from_matrix(matrix))
+    assert (fine - wanted).norm() < 1e-12 * wanted.norm()
+    assert 1e-9 * wanted.norm() < (coarse - wanted).norm() < 1e-5 * wanted.norm()
+
+
+@pytest.mark.parametrize("fine", [False, True])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_order_of_terms_changes_no_bit(seed: int, fine: bool) -> None:
     x, matrix = _random(seed, 7, BLOCK), _random(seed + 7, 33, BLOCK)
-    wanted = linear(x, Weight.from_matrix(matrix))
+    x = x if fine else x.float()
+    wanted = linear(x, Weight.from_matrix(matrix, fine=fine))
     generator = torch.Generator().manual_seed(seed)
     for _ in range(5):
         order = torch.randperm(BLOCK, generator=generator)
-        assert torch.equal(linear(x[:, order], Weight.from_matrix(matrix[:, order])), wanted)
+        shuffled = Weight.from_matrix(matrix[:, order], fine=fine)
+        assert torch.equal(linear(x[:, order], shuffled), wanted)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -69,7 +85,7 @@ def test_order_of_terms_changes_no_bit(seed: int) -> None:
 def test_worst_case_magnitudes_stay_exact(seed: int, terms: int) -> None:
     """All products of one sign and full grid width: the sum still fits 53 bits."""
     almost_two = 2.0 - 2.0**-30
-    x = torch.full((1, terms), almost_two, dtype=F64)
+    x = torch.full((1, terms), 2.0 - 2.0**-23)
     weight = Weight.from_matrix(torch.full((1, terms), almost_two, dtype=F64))
     [[[exact]]] = _exact_blocks(x, weight)
     assert Fraction(float(linear(x, weight))) == exact
@@ -126,7 +142,7 @@ def test_stacked_weights_give_their_own_outputs(seed: int) -> None:
 @pytest.mark.parametrize("seed", SEEDS)
 def test_head_linear_is_linear_a_head(seed: int) -> None:
     x, matrices = _random(seed, 3, 5, 40), _random(seed + 1, 3, 7, 40)
-    found = head_linear(x, Weight.from_matrix(matrices))
+    found = linear(x, Weight.from_matrix(matrices))
     for head in range(3):
         assert torch.equal(found[head], linear(x[head], Weight.from_matrix(matrices[head])))
 
@@ -136,6 +152,6 @@ def test_weights_are_held_in_the_narrowest_exact_type() -> None:
     assert Weight.from_matrix(released).codes.dtype == torch.bfloat16
     full = Weight.from_matrix(_random(4, 6, 160))
     assert full.codes.dtype == torch.float32
-    wide = Weight(full.codes.double(), full.scale, full.in_features)
+    wide = Weight(full.codes.double(), full.rest, full.scale, full.in_features)
     x = _random(3, 4, 160)
     assert torch.equal(linear(x, full), linear(x, wide))

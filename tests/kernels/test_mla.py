@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from k3_kernels import Weight, absorbed_attention, head_linear
+from k3_kernels import Weight, absorbed_attention, linear
 from torch import Tensor
 
 F64 = torch.float64
@@ -47,10 +47,10 @@ def test_equals_the_expanded_form() -> None:
     scores = scores.masked_fill(torch.arange(keys) > positions.unsqueeze(-1), float("-inf"))
     wanted = torch.einsum("hrk,hkv->hrv", torch.softmax(scores, dim=-1), value)
 
-    absorbed = head_linear(nope, Weight.from_matrix(key_up.transpose(1, 2).contiguous()))
+    absorbed = linear(nope, Weight.from_matrix(key_up.transpose(1, 2).contiguous()))
     query = torch.cat((absorbed, shared), dim=-1)
     context = absorbed_attention(query, cache, positions, RANK, scale)
-    found = head_linear(context, Weight.from_matrix(value_up))
+    found = linear(context, Weight.from_matrix(value_up))
     assert (found - wanted).norm() < 1e-6 * wanted.norm()
 
 

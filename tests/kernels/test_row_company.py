@@ -18,7 +18,6 @@ from k3_kernels import (
     attn_res_mix,
     expert_contributions,
     gated_head_norm,
-    head_linear,
     kda_gate,
     l2_norm,
     linear,
@@ -31,7 +30,7 @@ from torch import Tensor
 
 F64 = torch.float64
 ROWS = 40
-DTYPES = (torch.float32, torch.bfloat16)
+DTYPES = (F64, torch.bfloat16)  # the borders of the fp32 and of the bf16 mode
 
 
 @dataclass(frozen=True)
@@ -73,7 +72,7 @@ class Draws:
 
 def _linear(draw: Draws, w: Widths, dtype: torch.dtype) -> Rows:
     x = draw.rows(dtype, w.hidden)
-    weight = Weight.from_matrix(draw.normal(w.out, w.hidden))
+    weight = Weight.from_matrix(draw.normal(w.out, w.hidden), fine=dtype is F64)
     return lambda rows: linear(x[rows], weight)
 
 
@@ -86,8 +85,8 @@ def _scaled_linear(draw: Draws, w: Widths, dtype: torch.dtype) -> Rows:
 
 def _head_linear(draw: Draws, w: Widths, dtype: torch.dtype) -> Rows:
     x = draw.rows(dtype, w.heads, w.dim)
-    weight = Weight.from_matrix(draw.normal(w.heads, w.dim + 1, w.dim))
-    return lambda rows: head_linear(x[rows].transpose(0, 1), weight).transpose(0, 1)
+    weight = Weight.from_matrix(draw.normal(w.heads, w.dim + 1, w.dim), fine=dtype is F64)
+    return lambda rows: linear(x[rows].transpose(0, 1), weight).transpose(0, 1)
 
 
 def _rms_norm(draw: Draws, w: Widths, dtype: torch.dtype) -> Rows:
@@ -171,7 +170,7 @@ def _experts(draw: Draws, w: Widths, dtype: torch.dtype) -> Rows:
     latent, width = w.out, w.atoms * w.columns
     experts = [
         ExpertWeights.from_matrices(
-            Weight.from_matrix(draw.normal(1, 2 * width, latent)),
+            Weight.from_matrix(draw.normal(1, 2 * width, latent), fine=dtype is F64),
             draw.normal(latent, w.atoms, w.columns),
             scale,
         )

@@ -18,7 +18,7 @@ from k3d.model.lane_state import LaneState
 from tests.oracle import Oracle, relative_error
 from tests.tiny_checkpoint import TinyModel
 
-TOLERANCE = 2e-5
+TIGHT = 1e-9  # float64's own rounding, amplified by the layers, stays far below
 Tiny = Callable[[TinyModel], Path]
 
 MODELS = {
@@ -45,7 +45,7 @@ def test_fp32_logits(tiny: Tiny, name: str) -> None:
     model = MODELS[name]
     folder, ids = tiny(model), draw_ids(model.seed)
     found = OfflineModel(folder, "fp32", 64).logits(ids, 64).numpy()
-    assert relative_error(found, Oracle(folder).logits(ids)) < TOLERANCE, f"seed {model.seed}"
+    assert relative_error(found, Oracle(folder).logits(ids)) < TIGHT, f"seed {model.seed}"
 
 
 @pytest.mark.parametrize("name", ["small", "13 layers mxfp4"])
@@ -107,7 +107,7 @@ def test_routed_sums_before_their_norm(tiny: Tiny, name: str) -> None:
     for weights in found.weights:
         assert np.allclose(weights.sum(-1), 1.0, atol=1e-6)
     for layer, (one, other) in enumerate(zip(found.sums, oracle.routed_sums, strict=True)):
-        assert relative_error(one, other) < TOLERANCE, f"layer {layer + 1}"
+        assert relative_error(one, other) < TIGHT, f"layer {layer + 1}"
 
 
 def test_routed_scaling_factor(tiny: Tiny, tmp_path: Path) -> None:
@@ -118,7 +118,7 @@ def test_routed_scaling_factor(tiny: Tiny, tmp_path: Path) -> None:
     found = record(OfflineModel(folder, "fp32", 64), draw_ids(5))
     oracle = Oracle(folder)
     oracle.logits(draw_ids(5))
-    assert relative_error(found.sums[0], oracle.routed_sums[0]) < TOLERANCE
+    assert relative_error(found.sums[0], oracle.routed_sums[0]) < TIGHT
 
 
 def test_chosen_experts_are_those_of_an_exact_router(tiny: Tiny) -> None:
@@ -181,8 +181,8 @@ def test_buffers_of_an_earlier_pass_leave_nothing(tiny: Tiny) -> None:
 @pytest.mark.parametrize("release", ["nvfp4", "mxfp4"])
 @pytest.mark.parametrize("small", [False, True], ids=["plain", "small"])
 def test_many_seeds(tmp_path: Path, layers: int, release: str, small: bool) -> None:
-    """Random weights amplify a rounding to float32 some fifty times, and more with more layers:
-    the typical row is held to a quarter of the tolerance, nearly all checkpoints to the whole."""
+    """Random weights amplify every rounding some fifty times, and more with more layers; the
+    fp32 mode keeps float64 between operations, so that nothing is left to amplify."""
     errors = []
     for seed in range(100, 112):
         folder = tmp_path / str(seed)
@@ -191,8 +191,6 @@ def test_many_seeds(tmp_path: Path, layers: int, release: str, small: bool) -> N
         ids = draw_ids(seed, 64)
         found = OfflineModel(folder, "fp32", 64).logits(ids, 64).numpy()
         wanted = Oracle(folder).logits(ids)
-        rows = np.linalg.norm(found - wanted, axis=1) / np.linalg.norm(wanted, axis=1)
-        assert np.median(rows) < 5e-6, f"seed {seed}"
         errors.append(relative_error(found, wanted))
     print(" ".join(f"{error:.1e}" for error in errors))
-    assert np.mean(np.array(errors) < TOLERANCE) >= (0.9 if layers == 9 else 0.75)
+    assert max(errors) < TIGHT

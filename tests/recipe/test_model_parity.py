@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+
 from banks.recipe.config import K3Config
 from banks.recipe.model import K3
 from banks.recipe.release import load_release
