@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import ctypes
 import json
 import signal
 import sys
+from contextlib import suppress
 from pathlib import Path
 from types import FrameType
 from typing import NoReturn
@@ -160,6 +162,7 @@ def _say_leftover(leftover: object) -> None:
 
 
 def _station(options: argparse.Namespace) -> int:
+    _share_arenas()
     from k3d.station.daemon import run_station
 
     _exit_on_sigterm()
@@ -167,6 +170,7 @@ def _station(options: argparse.Namespace) -> int:
 
 
 def _spark(options: argparse.Namespace) -> int:
+    _share_arenas()
     from k3d.experts.frame_worker import worker_from_facts
     from k3d.node.daemon import run_spark
 
@@ -184,6 +188,13 @@ def _bench(options: argparse.Namespace) -> int:
     chosen = station_options(options, load_pod(options.pod, home))
     _put(json.dumps(bench_pod(home, options.pod, chosen, options.tokens, options.rounds)))
     return int(ExitCode.OK)
+
+
+def _share_arenas() -> None:
+    """Let a daemon's threads share two malloc arenas: glibc gives each its own and keeps them."""
+    m_arena_max = -8
+    with suppress(OSError, AttributeError):  # not glibc
+        ctypes.CDLL(None).mallopt(m_arena_max, 2)
 
 
 def _exit_on_sigterm() -> None:
