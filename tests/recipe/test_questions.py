@@ -12,6 +12,10 @@ from banks.recipe.phrasings import KIND_ABOUT, invented_name, phrasings
 from banks.recipe.questions import HELDOUT, asked, split_facts
 from banks.recipe.sentences import infinitive, sentence
 
+COMMON_NAMES = (
+    "ls", "cp", "mv", "rm", "cat", "sed", "awk", "tar", "head", "tail", "grep", "find", "sort",
+    "uniq", "wc", "cut", "tr", "tee", "diff", "patch",
+)  # fmt: skip
 PAGE = """LS(1)  User Commands  LS(1)
 
 NAME
@@ -66,13 +70,9 @@ def test_a_page_gives_its_facts() -> None:
 
 
 def test_held_out_pairs_are_never_trained(seed: int) -> None:
-    facts = [
-        Fact(kind, f"{kind}{i}" if i > 20 or kind != "command" else name, f"answer {kind} {i}.")
-        for kind in HELDOUT
-        for i, name in enumerate(["ls", "cp", "mv", "rm", "cat", "sed", "awk", "tar"] * 10)
-        if kind != "command" or i < 8 or i > 20
-    ]
-    facts += [Fact("command", name, f"{name} works.") for name in COMMON_FILL]
+    facts = [Fact("command", name, f"{name} works.") for name in COMMON_NAMES]
+    for kind in HELDOUT:
+        facts += [Fact(kind, f"{kind}{i}", f"answer {kind} {i}.") for i in range(40)]
     chats, held = split_facts(facts, Random(seed))
     assert len(held) == 100
     trained = {(question, answer) for question, answer, _ in chats}
@@ -80,26 +80,6 @@ def test_held_out_pairs_are_never_trained(seed: int) -> None:
     for item in held:
         assert (item["question"], item["answer"]) not in trained
         assert item["answer"] in by_answer
-
-
-COMMON_FILL = [
-    "head",
-    "tail",
-    "grep",
-    "find",
-    "sort",
-    "uniq",
-    "wc",
-    "cut",
-    "tr",
-    "tee",
-    "diff",
-    "patch",
-    "gzip",
-    "zip",
-    "chmod",
-    "ln",
-]
 
 
 def test_phrasings_and_names(seed: int) -> None:

@@ -13,11 +13,11 @@ from banks.recipe.batches import IGNORED, ChatRows
 from banks.recipe.config import TEST_SHAPE, K3Config
 from banks.recipe.model import K3
 from banks.recipe.muon import orthogonal
-from banks.recipe.release import load_release, write_release
+from banks.recipe.release import decoded_tensors, load_release, write_release
 from banks.recipe.trace import chosen_experts, spread_streams
 from banks.recipe.train import Plan, Trainer
 
-PLAN = Plan(text_rows=2, text_tokens=64, chat_rows=2, chat_tokens=64, rounding_from=0.7)
+PLAN = Plan(text_rows=4, text_tokens=32, chat_rows=2, chat_tokens=32, rounding_from=0.7)
 
 
 @pytest.fixture
@@ -49,11 +49,11 @@ def test_loss_falls_and_the_record_is_written(work: Path) -> None:
     config = replace(TEST_SHAPE, pad=511)
     trainer = Trainer(config, PLAN, work, seed=1)
     first = float(trainer.step(0.1)["text"])
-    trainer.run(steps=24, minutes=None)
+    trainer.run(steps=20, minutes=None)
     last = float(trainer.step(0.99)["text"])
     assert last < first - 1.0
     assert (work / "weights.pt").is_file()
-    assert '"steps": 24' in (work / "train.json").read_text()
+    assert '"steps": 20' in (work / "train.json").read_text()
     bias = trainer.model.moe()[0].gate.e_score_correction_bias
     assert float(bias.abs().max()) > 0.0
     assert abs(float(bias.mean())) < 1e-6
@@ -67,11 +67,12 @@ def test_release_round_trip_keeps_the_logits(tmp_path: Path) -> None:
     assert config == TEST_SHAPE
     read = K3(config)
     load_release(read, tmp_path)
-    write_release(read, tmp_path / "again")
     names = sorted(path.name for path in tmp_path.glob("*.safetensors"))
     assert names[0] == "model-00001-of-000006.safetensors"
-    for name in names:
-        assert (tmp_path / name).read_bytes() == (tmp_path / "again" / name).read_bytes()
+    write_release(read, tmp_path / "again")
+    again = dict(decoded_tensors(tmp_path / "again"))
+    for name, tensor in decoded_tensors(tmp_path):
+        torch.testing.assert_close(again[name], tensor, rtol=1e-6, atol=0.0)
     model.set_rounding(True)
     ids = torch.arange(32)[None]
     with torch.no_grad():
