@@ -7,6 +7,7 @@ code from the one table below. Scripts rely on the table; man/k3ctl.1 prints it.
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import Any
 
 
 class ExitCode(IntEnum):
@@ -48,6 +49,21 @@ class K3Error(Exception):
 
     def __str__(self) -> str:
         return f"{self.message} ({self.hint})" if self.hint else self.message
+
+    def document(self) -> dict[str, Any]:
+        """The error as JSON carries it: on stderr, in a stream's last line, in a response.
+
+        `node` is the node that was lost, if it was that.
+        """
+        return {
+            "type": "error",
+            "code": int(self.code),
+            "name": self.code.name,
+            "node": getattr(self, "node", None),
+            "message": self.message,
+            "hint": self.hint,
+            "retryable": self.retryable,
+        }
 
 
 class ConfigError(K3Error):

@@ -23,7 +23,7 @@ def main(arguments: list[str] | None = None) -> int:
         return options.run(options)
     except K3Error as error:
         if getattr(options, "json", False):
-            _print_json_error(error)
+            _say(json.dumps(error.document()))
         else:
             _say(f"k3d {options.verb}: {error.message}")
             if error.hint:
@@ -34,18 +34,6 @@ def main(arguments: list[str] | None = None) -> int:
     except BrokenPipeError:
         sys.stderr.close()
         return int(ExitCode.FAILED)
-
-
-def _print_json_error(error: K3Error) -> None:
-    document = {
-        "type": "error",
-        "code": int(error.code),
-        "name": error.code.name,
-        "retryable": error.retryable,
-        "message": error.message,
-        "hint": error.hint,
-    }
-    _say(json.dumps(document))
 
 
 def _say(words: str) -> None:

@@ -95,18 +95,7 @@ class Output:
             if error.hint:
                 write_words(f"  {error.hint}")
             return
-        document = {
-            "type": "error",
-            "code": int(error.code),
-            "name": error.code.name,
-            "retryable": error.retryable,
-            "message": error.message,
-            "hint": error.hint,
-        }
-        node = getattr(error, "node", None)
-        if node is not None:
-            document["node"] = node
-        write_words(json.dumps(document, ensure_ascii=False))
+        write_words(json.dumps(error.document(), ensure_ascii=False))
 
     def state(self, state: str) -> str:
         """A state as glyph and word, in its colour where colour is shown."""

@@ -16,7 +16,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from k3d.errors import K3Error
+from k3d.errors import K3Error, Refused
 
 MOST_BODY_BYTES = 8 * 2**20
 
@@ -38,19 +38,6 @@ def bind(host: str, port: int) -> socket.socket:
             ) from None
         raise K3Error(f"{host} port {port} cannot be bound: {error.strerror}") from None
     return listener
-
-
-def error_document(error: K3Error) -> dict[str, Any]:
-    """An error as the stream and the error responses carry it."""
-    return {
-        "type": "error",
-        "code": int(error.code),
-        "name": error.code.name,
-        "node": getattr(error, "node", None),
-        "message": error.message,
-        "hint": error.hint,
-        "retryable": error.retryable,
-    }
 
 
 class NodeServer:
@@ -94,7 +81,7 @@ class NodeServer:
 async def _error_response(_request: Request, error: Exception) -> Response:
     assert isinstance(error, K3Error)
     status = {2: 400, 5: 429, 10: 404}.get(int(error.code), 503 if error.retryable else 500)
-    return JSONResponse(error_document(error), status_code=status)
+    return JSONResponse(error.document(), status_code=status)
 
 
 class _Guard:
@@ -118,10 +105,7 @@ class _Guard:
 
 
 async def _refuse(send: Send, status: int, message: str) -> None:
-    body = json.dumps(
-        {"type": "error", "code": 5, "name": "REFUSED", "message": message, "hint": None,
-         "node": None, "retryable": False}
-    ).encode()  # fmt: skip
+    body = json.dumps(Refused(message).document()).encode()
     headers = [(b"content-type", b"application/json"), (b"connection", b"close")]
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})

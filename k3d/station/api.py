@@ -14,7 +14,6 @@ from starlette.routing import Route
 
 from k3d.engine.request import ErrorEvent, Event, FinishEvent
 from k3d.errors import ConfigError, K3Error
-from k3d.node.http import error_document
 from k3d.station.chat import AnswerLines, engine_request, read_request
 from k3d.station.status import StationView
 from k3d.store.schema import PROVENANCE
@@ -103,4 +102,4 @@ def _lines(lines: AnswerLines, event: Event) -> list[dict[str, Any]]:
     try:
         return lines.lines(event)
     except K3Error as error:
-        return [error_document(error)]
+        return [error.document()]

@@ -20,7 +20,6 @@ from k3d.engine.request import ErrorEvent, Event, FinishEvent, Request, Sampling
 from k3d.errors import ConfigError
 from k3d.model.chat_events import Malformed, ReasoningText, ResponseText
 from k3d.model.chat_format import ChatFormat, ChatOptions
-from k3d.node.http import error_document
 
 DEFAULT_MAX_TOKENS = 256
 
@@ -103,7 +102,7 @@ class AnswerLines:
             pieces = self._decoder.push(event.token) or [("", "raw")]
             return _token_lines(event.token, pieces)
         if isinstance(event, ErrorEvent):
-            return [error_document(event.error)]
+            return [event.error.document()]
         last = self._decoder.finish(event.reason == "stop")
         return [*_token_lines(None, last), _done(event)]
 
