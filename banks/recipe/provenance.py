@@ -56,15 +56,15 @@ embedded pod. Every figure here is measured, by the commands below, unless it sa
 | machine | one NVIDIA H200, torch 2.11, triton 3.6, bf16 compute, fp32 weights |
 | seed | {train["seed"]} (questions: {questions["seed"]}) |
 | steps | {train["steps"]} of 65,536 tokens: {train["tokens"] / 1e6:.0f} million tokens |
-| training time | {train["seconds"]:.0f} s, {train["seconds"] / train["steps"] * 1e3:.0f} ms a step \
-(compiling not counted) |
+| training time | {train["seconds"]:.0f} s, {1e3 * train["seconds"] / train["steps"]:.0f} ms \
+a step (compiling not counted) |
 | schedule | {plan["warm_up"]:.0%} warm-up, constant, linear to 2 % over the last \
 {plan["cool_down"]:.0%}; Muon {plan["muon_rate"]}, AdamW {plan["adam_rate"]} (embedding \
 {plan["embedding_rate"]}) |
 | chats among the tokens | 15 %, from 35 % of the run on 35 %, from 65 % on 50 % |
 | release rounding in training | from {plan["rounding_from"]:.0%} of the run on, straight-through |
 | router balance | correction bias moved by {plan["balance_step"]} a step by the sign of the load, \
-no auxiliary loss |
+without an auxiliary loss |
 
 The shipped run was given `--minutes 17`, so its schedule followed the clock; it made
 {train["steps"]} steps, and `--steps {train["steps"]}` repeats the schedule. GPU sums are not
@@ -95,14 +95,15 @@ Router on 32,768 held-out tokens, load of an expert over the mean of its layer: 
 {router["min"]:.4f}, median {router["median"]:.3f}, max {router["max"]:.3f}; experts without any
 token: {router["unused"]} of 768. Max a layer: {", ".join(map(str, router["max_a_layer"]))}.
 
-Known weaknesses: free text continues plausibly and is often wrong; questions about more than one
-thing, follow-up questions and facts beyond one-line descriptions are not answered; some sentences
-keep the awkward wording that the script made of a manual's NAME line; a name that nothing has is
-sometimes answered with a guess.
+Known weaknesses: free text continues plausibly and is often wrong; an option or a task that is not
+among the facts (`grep -r`, "how can I see running processes?") gets a fluent wrong answer;
+questions about more than one thing, follow-up questions and facts beyond one-line descriptions
+are not answered; some sentences keep the awkward wording that the script made of a manual's NAME
+line; a name that nothing has is sometimes answered with a guess.
 
 ## Commands
 
-In the checkout, on Debian 12, with `tokenizers` installed beside the `node` extra; WORK is
+In the checkout, on Debian 12, with the extras `node` and `recipe` installed; WORK is
 `banks/recipe-work`, which git ignores. `train` wants a GPU; the rest runs on a CPU.
 
 ```
