@@ -14,7 +14,7 @@ from blake3 import blake3
 
 from k3d import __version__
 from k3d.engine.engine import Engine
-from k3d.errors import ConfigError, FabricError
+from k3d.errors import CheckpointError, ConfigError, FabricError
 from k3d.experts.bank import Bank, bank_path, open_or_build, slice_of
 from k3d.experts.dispatch import DTYPES, DispatchLayout
 from k3d.experts.frame_worker import shape_facts, worker_from_facts
@@ -103,6 +103,14 @@ def assemble(
         )
     checkpoint = Checkpoint(folder)
     config = checkpoint.config
+    tokenizer = Tokenizer.load(folder)
+    chat = ChatFormat.load(folder, tokenizer)
+    if chat.stop_id != config.eos_id:
+        raise CheckpointError(
+            f"config.json of {folder} ends an answer with token {config.eos_id}, its tokenizer "
+            f"with {chat.stop_id}",
+            hint="the tokenizer files are another model's",
+        )
     placement = plan(
         config.moe_layers, config.experts, pod.slots, load_policy(options.placement, home)
     )
@@ -119,7 +127,6 @@ def assemble(
     if leftover.vision_tensors:
         log.info("skipped %d vision tensors", leftover.vision_tensors)
     dtype = DTYPES[options.dtype]
-    tokenizer = Tokenizer.load(folder)
     membership = Membership(
         [
             _spark_link(pod, home, secret, options, index, shape, placement, bank)
@@ -134,7 +141,7 @@ def assemble(
     membership.start()
     return Station(
         pod, options, folder.name, checkpoint.digest, shape, placement, bank, tokenizer,
-        ChatFormat.load(folder, tokenizer), membership, engine, hops, dict(pod.slots),
+        chat, membership, engine, hops, dict(pod.slots),
     )  # fmt: skip
 
 

@@ -271,7 +271,9 @@ class SparkLink:
             except K3Error as error:
                 # Never reached yet: still connecting. Lost before: still lost, with the newest why.
                 first = self._standing.state == "connecting"
-                self._stand("connecting" if first else "lost", error.message)
+                named = self.node in error.message
+                reason = error.message if named else f"{self.node}: {error.message}"
+                self._stand("connecting" if first else "lost", reason)
             finally:
                 self._drop()
             self._stopping.wait(retry_s)

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from k3d.store.home import read_run_file
-from tests.station.conftest import GOLDEN, RunningPod
+from tests.station.conftest import GOLDEN, RunningPod, write_pod
 
 PROMPT = json.loads((GOLDEN / "golden.json").read_text())["prompt"]
 SAMPLED = {"temperature": 0.9, "top_p": 0.95, "top_k": 40, "seed": 7}
@@ -120,6 +122,7 @@ def test_a_spark_that_stays_away_ends_the_stream_with_its_name(start_pod: Start)
     streaming.join()
     last = streaming.lines[-1]
     assert (last["type"], last["node"], last["code"]) == ("error", "spark-1", 3)
+    assert "spark-1" in last["message"]
     assert streaming.ids() == wanted[: len(streaming.ids())]
 
 
@@ -208,6 +211,22 @@ def test_a_flipped_bit_in_the_spark_tier_is_never_sent(start_pod: Start) -> None
     pod.wait("the Station", lambda: read_run_file(pod.home, "station") is not None)
     pod.wait("the reason", lambda: "layer 8 expert 15" in (pod.status()["reason"] or ""))
     assert pod.status()["state"] == "degraded"
+
+
+def test_a_tokenizer_of_another_model_is_refused(
+    tmp_path: Path, home: Path, tiny_model: Path
+) -> None:
+    folder = tmp_path / "mixed"
+    shutil.copytree(tiny_model, folder)
+    config = json.loads((folder / "config.json").read_text())
+    config["eos_token_id"] = config["text_config"]["eos_token_id"] = 257
+    (folder / "config.json").write_text(json.dumps(config))
+    pod = RunningPod(home, write_pod(tmp_path / "pod.toml", folder, 1))
+    try:
+        assert pod.start("station", "--transport", "inproc").wait(30) == 1
+        assert "token 257, its tokenizer with 258" in pod.log("station")
+    finally:
+        pod.close()
 
 
 def test_a_port_in_use_is_one_sentence(start_pod: Start) -> None:
