@@ -39,7 +39,9 @@ def take_down(
     """
     directory = run_directory(home)
     if not directory.is_dir():
-        return []
+        if next(find_daemons(home), None) is None:
+            return []
+        directory.mkdir(parents=True, exist_ok=True)  # somebody removed it under a running pod
     with FileLock(directory / "pod.lock", f"the pod of {home}", "k3ctl pod down", lock_wait_s):
         departures = []
         names = _names(home)

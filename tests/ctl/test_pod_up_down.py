@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -208,6 +209,16 @@ def test_down_finds_daemons_without_run_files(k3ctl: K3ctl, home: Path, pod_file
     run_file_path(home, "spark-1").unlink()
     run_file_path(home, "spark-2").write_text("{damaged")
     (home / "run" / "pod.json").write_text("{damaged")
+    assert k3ctl("pod", "down").code == 0
+    assert _pids(home) == set()
+
+
+def test_down_finds_daemons_without_a_run_directory(
+    k3ctl: K3ctl, home: Path, pod_file: Path
+) -> None:
+    k3ctl("pod", "up", str(pod_file))
+    assert len(_pids(home)) == 3
+    shutil.rmtree(home / "run")
     assert k3ctl("pod", "down").code == 0
     assert _pids(home) == set()
 
