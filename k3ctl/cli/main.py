@@ -86,7 +86,9 @@ def main() -> None:
     signal.signal(signal.SIGTERM, _terminate)
     # A signal while Python shuts down must not print a traceback either.
     with contextlib.suppress(KeyboardInterrupt):
-        sys.exit(run(sys.argv[1:]))
+        code = run(sys.argv[1:])
+        output.settle_stdout()
+        sys.exit(code)
 
 
 def _terminate(_number: int, _frame: FrameType | None) -> None:

@@ -163,6 +163,18 @@ def leave_streams_quietly() -> None:
     os.dup2(nothing, 1)
 
 
+def settle_stdout() -> None:
+    """Flush what is left; what a broken stdout cannot take was reported, or is nobody's.
+
+    Python would try again at exit and end with a code of its own.
+    """
+    try:
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except OSError:
+        leave_streams_quietly()
+
+
 def occupy_closed_streams() -> None:
     """Keep descriptors 0, 1 and 2 taken: a database must never be opened as one of them."""
     for descriptor in (0, 1, 2):
