@@ -181,6 +181,7 @@ def test_a_newer_station_takes_over_and_the_older_is_told() -> None:
             ):
                 pass
             assert dispatch(new, 0).kind is Kind.PARTIAL
+        until(lambda: spark.server.progress().peer is None, "the newer Station's end")
         with station_link(spark, station_facts(incarnation=1)) as (link, _):
             assert dispatch(link, 0).kind is Kind.PARTIAL
 

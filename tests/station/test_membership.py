@@ -126,7 +126,9 @@ def test_pings_and_hops_share_a_link_without_mixing_answers() -> None:
 def test_not_there_yet_is_connecting_and_then_joins() -> None:
     address = "k3-test-nobody"
     with link_to(at("shm", lambda: address)) as link:
-        with pytest.raises(TimedOut, match=r"spark-1 is connecting after 0\.2 s: nothing answers"):
+        with pytest.raises(
+            TimedOut, match=r"spark-1 is connecting after 0\.2 s: spark-1: nothing answers"
+        ):
             link.wait_ready(0.2)
         with pytest.raises(NodeLost, match="nothing answers") as caught:
             link.begin(3, 1, [rows_of(1)])
