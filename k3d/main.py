@@ -99,7 +99,7 @@ def _positive(text: str) -> int:
 def _read_ids(path: Path) -> list[int]:
     try:
         ids = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ConfigError(f"ids file {path} cannot be read: {error}") from None
     if not isinstance(ids, list) or not all(type(i) is int for i in ids):
         raise ConfigError(f"ids file {path} is not a JSON list of token ids")

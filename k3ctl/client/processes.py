@@ -97,11 +97,20 @@ def find_daemons(home: Path) -> Iterator[DaemonProcess]:
         pid = int(entry.name)
         arguments = command_line(pid)
         role = _role(arguments)
-        if role is None or _value(arguments, "--home") != str(home):
+        if role is None or not _same_home(pid, _value(arguments, "--home"), home):
             continue
         ticks = process_start_ticks(pid)
         if ticks is not None:
             yield DaemonProcess(pid, ticks, role, _value(arguments, "--name"))
+
+
+def _same_home(pid: int, named: str | None, home: Path) -> bool:
+    """Whether a daemon's --home is this home, however each of the two is spelled."""
+    if named is None:
+        return False
+    return os.path.realpath(f"/proc/{pid}/cwd/{named}" if named[:1] != "/" else named) == (
+        os.path.realpath(home)
+    )
 
 
 def command_line(pid: int) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -45,7 +46,7 @@ def take_down(
     with FileLock(directory / "pod.lock", f"the pod of {home}", "k3ctl pod down", lock_wait_s):
         departures = []
         names = _names(home)
-        daemons = list(find_daemons(home))
+        daemons = _daemons(home)
 
         def end(daemon: DaemonProcess) -> Departure:
             name = daemon.name or names.get(daemon.pid) or daemon.role
@@ -69,6 +70,19 @@ def take_down(
                 path.unlink(missing_ok=True)
             remove_pod_run(home)
         return departures
+
+
+def _daemons(home: Path) -> list[DaemonProcess]:
+    """Every daemon of the home: by its command line, or by a run file that is about a live one."""
+    found = {daemon.pid: daemon for daemon in find_daemons(home)}
+    for path in run_directory(home).glob("*.json"):
+        with contextlib.suppress(StoreError):
+            run = read_run_file(home, path.stem) if path.stem != "pod" else None
+            if run is not None and run.alive():
+                found.setdefault(
+                    run.pid, DaemonProcess(run.pid, run.start_time_ticks, run.role, run.name)
+                )
+    return list(found.values())
 
 
 def _end(daemon: DaemonProcess, name: str, deadline_s: float) -> Departure:

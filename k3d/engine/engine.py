@@ -155,11 +155,12 @@ class Engine:
         if not self._running:
             return []
         sequence = self._running.popleft()
+        begun = self.clock()
         try:
             events, done = self._turn(sequence)
         except NodeLost as lost:
             self.experts.abandon()
-            return self._wait_for(lost, sequence)
+            return self._wait_for(lost, sequence, begun)
         except K3Error as error:
             self.experts.abandon()
             self._lost = None
@@ -226,12 +227,12 @@ class Engine:
             totals.decode_tokens += rows
             totals.decode_s += seconds
 
-    def _wait_for(self, lost: NodeLost, sequence: _Sequence) -> list[Event]:
-        """Keep the request's turn until the node is back or the time is up."""
+    def _wait_for(self, lost: NodeLost, sequence: _Sequence, begun: float) -> list[Event]:
+        """Keep the request's turn until the node is back or the time since its pass began is up."""
         self._running.appendleft(sequence)
         now = self.clock()
         if self._lost is None:
-            self._lost_at = now
+            self._lost_at = begun
         self._lost = lost
         if now - self._lost_at < self.limits.recover_s:
             return []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import hmac
 import json
@@ -14,9 +15,9 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from k3d.errors import K3Error, Refused
+from k3d.errors import ConfigError, K3Error, Refused
 
 MOST_BODY_BYTES = 8 * 2**20
 
@@ -49,6 +50,7 @@ class NodeServer:
         token: str,
         health: Callable[[], dict[str, Any]],
         routes: Sequence[BaseRoute] = (),
+        before_end: Callable[[], None] | None = None,
     ) -> None:
         async def show_health(_request: Request) -> Response:
             return JSONResponse(health())
@@ -61,10 +63,10 @@ class NodeServer:
         app = Starlette(routes=[*own, *routes], exception_handlers={K3Error: _error_response})
         config = uvicorn.Config(
             _Guard(app, token), log_config=None, access_log=False, lifespan="off", ws="none",
-            timeout_graceful_shutdown=3,
+            timeout_graceful_shutdown=3, backlog=128,
         )  # fmt: skip
         self._listener = listener
-        self._server = uvicorn.Server(config)
+        self._server = _Server(config, before_end)
 
     @property
     def port(self) -> int:
@@ -76,6 +78,19 @@ class NodeServer:
 
     def stop(self) -> None:
         self._server.should_exit = True
+
+
+class _Server(uvicorn.Server):
+    """Calls `before_end` while streams can still be written, so that each gets its last line."""
+
+    def __init__(self, config: uvicorn.Config, before_end: Callable[[], None] | None) -> None:
+        super().__init__(config)
+        self._before_end = before_end
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        if self._before_end is not None:
+            await asyncio.to_thread(self._before_end)
+        await super().shutdown(sockets)
 
 
 async def _error_response(_request: Request, error: Exception) -> Response:
@@ -101,6 +116,18 @@ class _Guard:
             if not length.isdigit() or int(length) > MOST_BODY_BYTES:
                 await _refuse(send, 413, f"a body may hold {MOST_BODY_BYTES} bytes")
                 return
+            taken = 0
+
+            async def counted() -> Message:
+                nonlocal taken
+                message = await receive()
+                taken += len(message.get("body", b""))
+                if taken > MOST_BODY_BYTES:
+                    raise ConfigError(f"a body may hold {MOST_BODY_BYTES} bytes")
+                return message
+
+            await self._app(scope, counted, send)
+            return
         await self._app(scope, receive, send)
 
 

@@ -160,7 +160,7 @@ def convert_toml(text: bytes, type_: type[T]) -> T:
     """TOML into a Struct, strictly. Raises ConfigError naming the key at fault."""
     try:
         values = tomllib.loads(text.decode("utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:
         raise ConfigError(f"not TOML: {error}") from error
     try:
         return msgspec.convert(values, type_)

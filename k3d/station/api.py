@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -43,12 +44,13 @@ def station_routes(view: StationView, store: StateStore) -> list[Route]:
         asked = read_request(await http.body())
         config = station.engine.model.config
         room = min(station.engine.limits.max_positions, config.max_positions or 2**31)
-        request = engine_request(asked, station.chat, room)
+        request = await run_in_threadpool(engine_request, asked, station.chat, room)
         loop = asyncio.get_running_loop()
         events: asyncio.Queue[Event] = asyncio.Queue()
 
         def deliver(event: Event) -> None:
-            loop.call_soon_threadsafe(events.put_nowait, event)
+            with suppress(RuntimeError):  # the loop has ended, and every stream with it
+                loop.call_soon_threadsafe(events.put_nowait, event)
 
         await asyncio.wrap_future(scheduler.submit(request, deliver))
         lines = AnswerLines(asked, station.chat)
@@ -89,7 +91,7 @@ def station_routes(view: StationView, store: StateStore) -> list[Route]:
 def _receipt(body: bytes) -> ReceiptBody:
     try:
         receipt = msgspec.json.decode(body, type=ReceiptBody)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ConfigError(f"the receipt cannot be read: {error}") from None
     if receipt.provenance not in PROVENANCE:
         raise ConfigError(

@@ -43,7 +43,7 @@ def read_request(body: bytes) -> ChatRequest:
     """Raises ConfigError naming the field that is wrong."""
     try:
         chat = msgspec.json.decode(body, type=ChatRequest)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ConfigError(f"the request cannot be read: {error}") from None
     given = [f for f in ("messages", "prompt", "prompt_ids") if getattr(chat, f) is not None]
     if len(given) != 1:

@@ -45,7 +45,9 @@ def run_station(options: Namespace) -> int:
         recorder = Recorder(TelemetryStore.open_as_writer(home), station.hops, scheduler)
         recorder.start()
         view = StationView(station, scheduler, monotonic())
-        server = NodeServer(http, http_token(secret), view.health, station_routes(view, store))
+        server = NodeServer(
+            http, http_token(secret), view.health, station_routes(view, store), scheduler.close
+        )
         run = RunFile.of_this_process(
             name=node.name,
             role="station",

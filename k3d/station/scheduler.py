@@ -11,11 +11,13 @@ from queue import Empty, SimpleQueue
 from time import monotonic
 
 from k3d.engine.engine import Engine, EngineCounts
-from k3d.engine.request import ErrorEvent, Event, FinishEvent, Request
+from k3d.engine.request import ErrorEvent, Event, FinishEvent, Request, Timing
 from k3d.errors import ExitCode, K3Error, Refused
 
 IDLE_S = 0.5
 LOST_POLL_S = 0.05
+CLOSE_S = 2.0
+NO_TIMING = Timing(0.0, 0.0, 0.0, 0, 0)
 
 log = logging.getLogger(__name__)
 
@@ -42,6 +44,8 @@ class Scheduler:
         done: Future[None] = Future()
 
         def enter() -> None:
+            if not done.set_running_or_notify_cancel():
+                return  # whoever asked is gone
             try:
                 if self._closing:
                     raise Refused("the Station is shutting down")
@@ -85,8 +89,13 @@ class Scheduler:
             self._send(self._engine.fail_all(Refused("the Station is shutting down")))
 
         self._commands.put(end)
-        if self._thread.ident is not None:
-            self._thread.join(timeout=5.0)
+        if self._thread.ident is None:
+            return
+        self._thread.join(timeout=CLOSE_S)
+        # A pass that still waits for a spark cannot end its requests; their streams end here.
+        for request_id, deliver in list(self._deliver.items()):
+            self._deliver.pop(request_id, None)
+            deliver(ErrorEvent(request_id, Refused("the Station is shutting down"), NO_TIMING))
 
     def _run_or_end(self) -> None:
         """A bug ends the process: a Station that cannot decode must not look alive."""

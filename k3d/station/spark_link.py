@@ -178,7 +178,8 @@ class SparkLink:
             if sequence is None:
                 raise self._lost(f"{self.node} lost the dispatch of layer {layer}: {self._loss}")
             if timeout_s is None:
-                timeout_s = self._times.hop_s + rows * self._times.hop_row_s
+                allowed_s = self._times.hop_s + rows * self._times.hop_row_s
+                timeout_s = max(0.0, allowed_s - (monotonic_ns() - self._hop_begun_ns) / 1e9)
             try:
                 frame = link.receive(timeout_s)
             except TimedOut:
@@ -240,11 +241,16 @@ class SparkLink:
     def _lose(self, reason: str) -> NodeLost:
         """Mark the link lost, wake its thread, and return the error to raise."""
         self._hop = None
+        reason = self._named(reason)
         self._stand("lost", reason)
         link = self._link
         if link is not None:
             link.shutdown()
         return self._lost(reason)
+
+    def _named(self, reason: str) -> str:
+        """The reason, with the spark's name in front where a transport knew only an address."""
+        return reason if self.node in reason else f"{self.node}: {reason}"
 
     def _lost(self, reason: str) -> NodeLost:
         return NodeLost(self.node, reason, hint=f"k3ctl logs {self.node}")
@@ -271,9 +277,7 @@ class SparkLink:
             except K3Error as error:
                 # Never reached yet: still connecting. Lost before: still lost, with the newest why.
                 first = self._standing.state == "connecting"
-                named = self.node in error.message
-                reason = error.message if named else f"{self.node}: {error.message}"
-                self._stand("connecting" if first else "lost", reason)
+                self._stand("connecting" if first else "lost", self._named(error.message))
             finally:
                 self._drop()
             self._stopping.wait(retry_s)

@@ -32,7 +32,7 @@ def resolve_home(flag: str | os.PathLike[str] | None = None) -> Path:
     """
     chosen = flag or os.environ.get("K3_HOME")
     if chosen:
-        return Path(chosen).expanduser().absolute()
+        return Path(chosen).expanduser().resolve()
     source = checkout()
     if source is not None:
         return source
