@@ -47,6 +47,8 @@ class BankHeader(msgspec.Struct, frozen=True):
     slice_count: int
     shape: ExpertShape
     record_bytes: int
+    shards: tuple[tuple[str, int, int], ...] = ()
+    """Name, bytes and mtime_ns of the shards it was built from; another set means build again."""
 
 
 def bank_path(folder: Path, model_name: str, model_digest: str) -> Path:
@@ -59,7 +61,7 @@ def build_bank(
     """Write a bank of whole experts, one record in memory at a time; atomic."""
     shape = source.shape
     header = msgspec.msgpack.encode(
-        BankHeader(source.checkpoint.digest, 0, 1, shape, shape.record_bytes)
+        BankHeader(source.checkpoint.digest, 0, 1, shape, shape.record_bytes, _shards(source))
     )
     count = len(shape.layers) * shape.experts
     table_start = _FIXED.size + len(header)
@@ -129,6 +131,11 @@ class Bank:
             raise BankError(f"bank {self.path.name} is {size} bytes, not {wanted}", hint=_REBUILD)
         self._hashes = os.pread(self._file.fileno(), count * _HASH_BYTES, table_start)
 
+    @property
+    def content_digest(self) -> str:
+        """Names the bytes of all records: blake3 of the hash table, hex."""
+        return blake3(self._hashes).hexdigest()
+
     def record(self, layer: int, expert: int) -> memoryview:
         """One verified record. Raises BankError naming layer and expert on any wrong byte."""
         what = f"bank {self.path.name}: the record of layer {layer} expert {expert}"
@@ -161,13 +168,24 @@ def open_or_build(
 ) -> Bank:
     """The bank at `path`, built first if it is absent; its shape must be the checkpoint's."""
     if path.exists():
-        source.skip()
-    else:
-        build_bank(source, path, progress)
-    bank = Bank(path, model_digest=source.checkpoint.digest)
+        bank = Bank(path, model_digest=source.checkpoint.digest)
+        if bank.header.shards == _shards(source):
+            source.skip()
+            return _checked(bank, source)
+        bank.close()  # the shards were fetched again or repaired since
+    build_bank(source, path, progress)
+    return _checked(Bank(path, model_digest=source.checkpoint.digest), source)
+
+
+def _checked(bank: Bank, source: ExpertSource) -> Bank:
     if bank.shape != source.shape:
-        raise BankError(f"bank {path.name} is cut for another expert shape", hint=_REBUILD)
+        raise BankError(f"bank {bank.path.name} is cut for another expert shape", hint=_REBUILD)
     return bank
+
+
+def _shards(source: ExpertSource) -> tuple[tuple[str, int, int], ...]:
+    found = [(shard.name, shard.stat()) for shard in source.checkpoint.shards]
+    return tuple((name, stat.st_size, stat.st_mtime_ns) for name, stat in found)
 
 
 def slice_of(record: memoryview, slice_index: int, slice_count: int) -> memoryview:

@@ -56,7 +56,13 @@ class SliceWorker:
         self.name = name
         self.epoch = 0
         self._slice_bytes = shape.slice_bytes(slice_count)
-        self._packed = torch.empty(slots, self._slice_bytes, dtype=torch.uint8)
+        try:
+            self._packed = torch.empty(slots, self._slice_bytes, dtype=torch.uint8)
+        except (RuntimeError, TypeError, OverflowError):
+            raise BankError(
+                f"{name}: {slots} slots of {self._slice_bytes} bytes are more memory than there is",
+                hint="give the tier fewer slots in the pod description",
+            ) from None
         self._slot_of: dict[tuple[int, int], int] = {}  # (layer, expert) -> slot
         self._held: dict[int, tuple[int, int]] = {}  # and back
         self._decoded: OrderedDict[int, ExpertWeights] = OrderedDict()

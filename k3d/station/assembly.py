@@ -211,7 +211,8 @@ def _spark_link(
         shape=shape_facts(shape),
         dtype=options.dtype,
         epoch=placement.epoch,
-        placement_digest=placement.digest,
+        # What a spark holds is this placement of these very bytes: a bank built again refills it.
+        placement_digest=f"{placement.digest}.{bank.content_digest}",
     )
 
     def records() -> Iterator[Record]:

@@ -29,6 +29,7 @@ class Scheduler:
         self._engine = engine
         self._commands: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._deliver: dict[str, Callable[[Event], None]] = {}
+        self._asked: set[Future[None]] = set()
         self._closing = False
         self._counts = engine.counts()
         self._progress_s = monotonic()
@@ -42,8 +43,12 @@ class Scheduler:
         """Queue a request; `deliver` gets its events in the engine's thread. The future carries
         the refusal, if there is one."""
         done: Future[None] = Future()
+        self._asked.add(done)
 
         def enter() -> None:
+            if done not in self._asked:
+                return  # refused already
+            self._asked.discard(done)
             if not done.set_running_or_notify_cancel():
                 return  # whoever asked is gone
             try:
@@ -92,6 +97,10 @@ class Scheduler:
         if self._thread.ident is None:
             return
         self._thread.join(timeout=CLOSE_S)
+        for done in list(self._asked):
+            self._asked.discard(done)
+            if done.set_running_or_notify_cancel():
+                done.set_exception(Refused("the Station is shutting down"))
         # A pass that still waits for a spark cannot end its requests; their streams end here.
         for request_id, deliver in list(self._deliver.items()):
             self._deliver.pop(request_id, None)

@@ -6,6 +6,7 @@ import errno
 import io
 import os
 import random
+import shutil
 import struct
 from collections.abc import Callable
 from pathlib import Path
@@ -171,6 +172,28 @@ def test_missing_and_unreadable(tmp_path: Path) -> None:
         Bank(tmp_path / "none.bank", model_digest="0" * 64)
     with pytest.raises(BankError, match="cannot be"):
         Bank(tmp_path, model_digest="0" * 64)
+
+
+def test_a_bank_of_shards_that_were_repaired_since_is_built_again(
+    tiny: Tiny, tmp_path: Path
+) -> None:
+    folder, path = tmp_path / "model", tmp_path / "model.bank"
+    shutil.copytree(tiny(MODEL), folder)
+    good = open_or_build(source_of(folder), path)
+    wanted = good.content_digest
+    good.close()
+    shard = sorted(folder.glob("*.safetensors"))[3]
+    raw = bytearray(shard.read_bytes())
+    middle = len(raw) * 3 // 4  # packed codes, outside what the model's digest samples
+    raw[middle] ^= 0x11
+    path.unlink()
+    shard.write_bytes(raw)
+    open_or_build(source_of(folder), path).close()
+    raw[middle] ^= 0x11
+    shard.write_bytes(raw)
+    repaired = open_or_build(source_of(folder), path)
+    assert repaired.content_digest == wanted
+    repaired.close()
 
 
 def test_open_or_build(tiny: Tiny, tmp_path: Path) -> None:
