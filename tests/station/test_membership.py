@@ -120,7 +120,7 @@ def test_pings_and_hops_share_a_link_without_mixing_answers() -> None:
             assert hop(link, value) == [value + LAYER_SUM]
             rest.wait(0.001)
         assert link.ready
-        assert (link.snapshot().served_dispatches or 0) > 0
+        until(lambda: (link.snapshot().served_dispatches or 0) > 0, "a pong that counts the hops")
 
 
 def test_not_there_yet_is_connecting_and_then_joins() -> None:
