@@ -16,7 +16,15 @@ from typing import Any, Protocol
 
 import msgspec
 
-from k3d.engine.request import ErrorEvent, Event, FinishEvent, Request, Sampling, TokenEvent
+from k3d.engine.request import (
+    ErrorEvent,
+    Event,
+    FinishEvent,
+    PromptEvent,
+    Request,
+    Sampling,
+    TokenEvent,
+)
 from k3d.errors import ConfigError
 from k3d.model.chat_events import Malformed, ReasoningText, ResponseText
 from k3d.model.chat_format import ChatFormat, ChatOptions
@@ -101,6 +109,8 @@ class AnswerLines:
         if isinstance(event, TokenEvent):
             pieces = self._decoder.push(event.token) or [("", "raw")]
             return _token_lines(event.token, pieces)
+        if isinstance(event, PromptEvent):
+            return []
         if isinstance(event, ErrorEvent):
             return [event.error.document()]
         last = self._decoder.finish(event.reason == "stop")
