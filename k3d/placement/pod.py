@@ -15,6 +15,7 @@ from typing import Annotated, Literal, TypeVar
 import msgspec
 
 from k3d.errors import ConfigError, NotFound
+from k3d.placement.budget import Budget, Cost
 from k3d.store.paths import checkout
 
 SCHEMA = "k3-pod/1"
@@ -80,6 +81,8 @@ class PodDescription(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     dtype: Literal["bf16", "fp32"] = "bf16"
     chunk: Annotated[int, msgspec.Meta(ge=1, le=65536)] = 256
     model_facts: ModelFacts | None = None
+    budgets: tuple[Budget, ...] = msgspec.field(name="budget", default=())
+    costs: tuple[Cost, ...] = msgspec.field(name="cost", default=())
     nodes: tuple[Node, ...] = msgspec.field(name="node")
 
     @property
@@ -123,8 +126,18 @@ class PodDescription(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
 
     @property
     def digest(self) -> str:
-        """Hex digest of what is described, whatever the file's layout and comments."""
-        return hashlib.sha256(msgspec.json.encode(self, order="deterministic")).hexdigest()
+        """Hex digest of what is served, whatever the file's layout, comments and figures."""
+        served = msgspec.structs.replace(self, budgets=(), costs=())
+        return hashlib.sha256(msgspec.json.encode(served, order="deterministic")).hexdigest()
+
+    def budget(self, tier: str, node: str) -> Budget | None:
+        """The memory of a tier on a node: the node's own entry, else the tier's, else None."""
+        own = [budget for budget in self.budgets if budget.tier == tier]
+        named = next((budget for budget in own if budget.node == node), None)
+        return named or next((budget for budget in own if budget.node is None), None)
+
+    def cost(self, tier: str) -> Cost | None:
+        return next((cost for cost in self.costs if cost.tier == tier), None)
 
 
 def load_pod(name_or_path: str, home: Path | None = None) -> PodDescription:
@@ -154,6 +167,7 @@ def check_pod(description: PodDescription) -> None:
     _check_tiers(description)
     _check_places(description)
     _check_facts(description)
+    _check_figures(description)
 
 
 def convert_toml(text: bytes, type_: type[T]) -> T:
@@ -301,3 +315,29 @@ def _check_facts(pod: PodDescription) -> None:
             "model: neither a model nor [model_facts] is given",
             hint="name the checkpoint's directory, or the facts that planning needs",
         )
+
+
+def _check_figures(pod: PodDescription) -> None:
+    seen: set[tuple[str, str | None]] = set()
+    for index, budget in enumerate(pod.budgets):
+        where = f"budget[{index}]"
+        holders = [n.name for n in pod.nodes if any(t.name == budget.tier for t in n.tiers)]
+        if not holders:
+            raise ConfigError(f"{where}.tier: no node has a tier {budget.tier}")
+        if budget.node is not None and budget.node not in holders:
+            raise ConfigError(f"{where}.node: {budget.node} is no node with a tier {budget.tier}")
+        if (budget.tier, budget.node) in seen:
+            raise ConfigError(f"{where}: a second budget of tier {budget.tier}")
+        seen.add((budget.tier, budget.node))
+        reserved = sum(reservation.size_bytes for reservation in budget.reservations)
+        if reserved > budget.size_bytes:
+            raise ConfigError(
+                f"{where}.reserve: {reserved} bytes are reserved of {budget.size_bytes}",
+                hint="correct the reservation that is too large",
+            )
+    tiers = [cost.tier for cost in pod.costs]
+    for index, tier in enumerate(tiers):
+        if tier in tiers[:index]:
+            raise ConfigError(f"cost[{index}].tier: a second cost of tier {tier}")
+        if tier not in pod.slots:
+            raise ConfigError(f"cost[{index}].tier: no node has a tier {tier}")
