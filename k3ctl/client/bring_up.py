@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from k3ctl.client.daemon_log import last_words
-from k3ctl.client.health import node_health
+from k3ctl.client.health import StationWord, node_health, station_view
 from k3ctl.client.pod_plan import PodOptions, PodPlan
 from k3ctl.client.pod_run import PodRun, read_pod_run
 from k3ctl.client.processes import Child, find_daemons, start_daemon
@@ -17,10 +17,13 @@ from k3d.errors import ExitCode, K3Error, Refused
 from k3d.placement.pod import Node, find_policy
 from k3d.store.lock import FileLock
 from k3d.store.paths import run_directory
-from k3d.store.run_file import log_path, read_run_file, run_file_path
+from k3d.store.run_file import log_path, read_run_file, read_run_files, run_file_path
 from k3d.store.secret import read_secret
 
 POLL_S = 0.1
+REFUSED_S = 3.0
+"""How long a Station that ran before may repeat a refusal of a spark that is new: it asks again
+every two seconds."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +48,8 @@ class _Starting:
     node: Node
     process: Child | None
     log_offset: int
+    refused_s: float | None = None
+    """When the Station was first heard to refuse it, on the monotonic clock."""
 
 
 def bring_up(
@@ -193,14 +198,19 @@ def _wait(
     deadline: float,
     progress: Callable[[Outcome], None] | None,
 ) -> list[Outcome]:
-    """Wait until each node serves, has ended, or the deadline passes."""
+    """Wait until each node serves, has ended, is refused, or the deadline passes."""
     outcomes: dict[str, Outcome] = {}
     while True:
         late = time.monotonic() >= deadline
+        view = station_view(read_run_files(home).station, secret)
         for start in starting:
             if start.node.name not in outcomes:
                 lost = any(not outcome.well for outcome in outcomes.values())
-                outcome = _observe(home, start, secret, late, lost)
+                outcome = _ended(home, start)
+                if outcome is None and _refused(start, starting, view):
+                    outcome = _bad(start, "failed", _refusal(start, starting, view))
+                if outcome is None:
+                    outcome = _observe(home, start, secret, view, late, lost)
                 if outcome is not None:
                     outcomes[start.node.name] = outcome
                     if progress is not None:
@@ -210,29 +220,71 @@ def _wait(
         time.sleep(POLL_S)
 
 
-def _observe(
-    home: Path, start: _Starting, secret: bytes, late: bool, one_lost: bool
-) -> Outcome | None:
-    """The outcome of a node if it has one yet. With another node lost, degraded is as good as
-    it gets: a Station without that spark, or sparks without a Station."""
+def _ended(home: Path, start: _Starting) -> Outcome | None:
+    """The outcome of a node whose process has ended."""
     node = start.node
     if start.process is not None and start.process.ended():
         words = last_words(log_path(home, node.name), start.log_offset)
         reason = words or f"it ended with exit code {start.process.exit_code}"
-        return Outcome(node.name, node.role, "failed", reason, start.process.pid)
+        return _bad(start, "failed", reason, start.process.pid)
+    if start.process is None and not _running(home, node):
+        return _bad(start, "failed", "it ended while it was waited for")
+    return None
+
+
+def _refused(start: _Starting, starting: list[_Starting], view: dict[str, StationWord]) -> bool:
+    """Whether the Station refuses a node for good."""
+    if _refusal(start, starting, view) is None:
+        start.refused_s = None
+        return False
+    now = time.monotonic()
+    start.refused_s = now if start.refused_s is None else start.refused_s
+    # A Station started by this command has met no other spark than the one that is here.
+    new_station = any(s.node.role == "station" and s.process is not None for s in starting)
+    return new_station or now - start.refused_s >= REFUSED_S
+
+
+def _refusal(
+    start: _Starting, starting: list[_Starting], view: dict[str, StationWord]
+) -> str | None:
+    """Why the Station refuses a spark; of itself, why it refuses one inside its own process."""
+    names = [start.node.name]
+    if start.node.role == "station":
+        apart = {other.node.name for other in starting}
+        names = [name for name in view if name not in apart]
+    words = (view[name] for name in names if name in view and view[name].refused)
+    return next((word.reason or "it is refused" for word in words), None)
+
+
+def _observe(
+    home: Path,
+    start: _Starting,
+    secret: bytes,
+    view: dict[str, StationWord],
+    late: bool,
+    one_lost: bool,
+) -> Outcome | None:
+    """The outcome of a node that runs, if it has one yet. With another node lost, degraded is as
+    good as it gets: a Station without that spark, or sparks without a Station."""
+    node = start.node
     run = read_run_file(home, node.name)
     if run is None:
-        if start.process is None and not _running(home, node):
-            return Outcome(node.name, node.role, "failed", "it ended while it was waited for")
-        health_state, reason, pid = "down", "it has not said where it listens", None
+        state, reason, pid = "down", "it has not said where it listens", None
     else:
         health = node_health(node.name, node.role, run, secret)
-        health_state, reason, pid = health.state, health.reason, health.pid
-        if start.process is None and not run.alive():
-            return Outcome(node.name, node.role, "failed", health.reason, pid)
-    if health_state == "healthy" or (health_state == "degraded" and one_lost):
+        state, reason, pid = health.state, health.reason, health.pid
+    if state == "healthy" or (state == "degraded" and one_lost):
         word = "running" if start.process is None else "ready"
         return Outcome(node.name, node.role, word, reason, pid)
+    if state == "unknown":
+        # Another secret, another version, another program: waiting changes none of them.
+        return _bad(start, "failed", reason, pid)
     if late:
-        return Outcome(node.name, node.role, "late", f"not ready yet: {reason}", pid)
+        said = view.get(node.name)
+        reason = said.reason if said is not None and said.reason else reason
+        return _bad(start, "late", f"not ready yet: {reason}", pid)
     return None
+
+
+def _bad(start: _Starting, outcome: str, reason: str | None, pid: int | None = None) -> Outcome:
+    return Outcome(start.node.name, start.node.role, outcome, reason, pid)

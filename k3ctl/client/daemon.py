@@ -20,10 +20,16 @@ ANSWER_S = 5.0
 
 
 def find_station(home: Path) -> RunFile:
-    """The running Station of a home. Raises FabricError (UNREACHABLE) when there is none."""
-    for run in read_run_files(home):
-        if run.role == "station" and run.alive():
-            return run
+    """The running Station of a home. Raises FabricError (UNREACHABLE) when there is none.
+
+    Where a run file cannot be read and no other is a Station's, it may be the one: then its
+    StoreError is raised.
+    """
+    runs = read_run_files(home)
+    if runs.station is not None:
+        return runs.station
+    for damaged in runs.damaged.values():
+        raise damaged
     raise FabricError(f"no Station runs in {home}", hint="start the pod: k3ctl pod up")
 
 

@@ -11,7 +11,7 @@ from k3ctl.client.daemon import Daemon
 from k3ctl.client.pod_run import read_pod_run
 from k3ctl.client.processes import process_state
 from k3d.errors import HealthCode, K3Error, NotFound, TimedOut
-from k3d.store.run_file import RunFile, read_run_files
+from k3d.store.run_file import RunFile, RunFiles, read_run_files
 from k3d.store.secret import read_secret
 
 ANSWER_S = 2.0
@@ -46,6 +46,16 @@ class NodeHealth:
         return asdict(self)
 
 
+@dataclass(frozen=True)
+class StationWord:
+    """What the Station says of a node. `refused`: it will not serve until somebody mends what
+    `reason` names."""
+
+    state: str
+    reason: str | None
+    refused: bool
+
+
 def worst(states: list[str]) -> str:
     """The worst of some states; unknown for none."""
     return max(states, key=_BADNESS.index, default="unknown")
@@ -58,11 +68,12 @@ def health_code(state: str) -> HealthCode:
 def pod_health(home: Path, only: str | None = None) -> list[NodeHealth]:
     """Every node of the pod of a home, or the one named.
 
-    A node is as bad as the worse of what it says and what the Station says of it. Raises NotFound
-    for a name that is not in the pod.
+    A node is as bad as the worse of what it says and what the Station says of it; one whose run
+    file cannot be read is unknown. Raises NotFound for a name that is not in the pod.
     """
-    runs = {run.name: run for run in read_run_files(home)}
-    expected = _expected(home, runs)
+    files = read_run_files(home)
+    runs = {run.name: run for run in files.found}
+    expected = _expected(home, files)
     if only is not None and only not in expected:
         raise NotFound(
             f"the pod of {home} has no node {only!r}",
@@ -72,12 +83,14 @@ def pod_health(home: Path, only: str | None = None) -> list[NodeHealth]:
         return []
     secret = read_secret(home)
     with ThreadPoolExecutor(max_workers=min(16, len(expected) + 1)) as pool:
-        view = pool.submit(_station_view, runs, secret)
-        found = list(
-            pool.map(
-                lambda name: node_health(name, expected[name], runs.get(name), secret), expected
-            )
-        )
+        view = pool.submit(station_view, files.station, secret)
+
+        def look(name: str) -> NodeHealth:
+            if name in files.damaged:
+                return NodeHealth(name, expected[name], "unknown", files.damaged[name].message)
+            return node_health(name, expected[name], runs.get(name), secret)
+
+        found = list(pool.map(look, expected))
     joined = [_joined(node, view.result().get(node.node)) for node in found]
     return [node for node in joined if only in (None, node.node)]
 
@@ -123,11 +136,10 @@ def _judged(known: NodeHealth, answer: dict[str, Any]) -> NodeHealth:
     return node
 
 
-def _joined(node: NodeHealth, station_says: tuple[str, str | None] | None) -> NodeHealth:
-    if station_says is None:
+def _joined(node: NodeHealth, said: StationWord | None) -> NodeHealth:
+    if said is None:
         return node
-    state, reason = station_says
-    return _worsened(node, state, f"the Station says: {reason or state}")
+    return _worsened(node, said.state, f"the Station says: {said.reason or said.state}")
 
 
 def _worsened(node: NodeHealth, state: str, reason: str) -> NodeHealth:
@@ -137,9 +149,8 @@ def _worsened(node: NodeHealth, state: str, reason: str) -> NodeHealth:
     return replace(node, state=state, reason=reason)
 
 
-def _station_view(runs: dict[str, RunFile], secret: bytes) -> dict[str, tuple[str, str | None]]:
-    """What the Station says of each node; empty when it says nothing."""
-    station = next((run for run in runs.values() if run.role == "station" and run.alive()), None)
+def station_view(station: RunFile | None, secret: bytes) -> dict[str, StationWord]:
+    """What the Station says of each node; empty when it says nothing or does not run."""
     if station is None or process_state(station.pid) == "T":
         return {}
     try:
@@ -148,16 +159,19 @@ def _station_view(runs: dict[str, RunFile], secret: bytes) -> dict[str, tuple[st
     except K3Error:
         return {}
     return {
-        str(node.get("name")): (str(node.get("state")), node.get("reason"))
+        str(node.get("name")): StationWord(
+            str(node.get("state")), node.get("reason"), node.get("link") == "refused"
+        )
         for node in nodes
         if isinstance(node, dict)
     }
 
 
-def _expected(home: Path, runs: dict[str, RunFile]) -> dict[str, str]:
+def _expected(home: Path, files: RunFiles) -> dict[str, str]:
     """Name and role of each node that should run, the Station first."""
     run = read_pod_run(home)
     if run is None:
-        return {name: found.role for name, found in runs.items()}
+        damaged = {name: "station" if name == "station" else "spark" for name in files.damaged}
+        return {found.name: found.role for found in files.found} | damaged
     nodes = sorted(run.nodes, key=lambda node: node.role != "station")
     return {node.name: node.role for node in nodes}

@@ -64,7 +64,7 @@ def read_pod_run(home: Path) -> PodRun | None:
         run = msgspec.json.decode(path.read_bytes(), type=PodRun)
     except FileNotFoundError:
         return None
-    except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise StoreError(
             f"{path} cannot be read: {error}", hint="remove it, then: k3ctl pod down"
         ) from error

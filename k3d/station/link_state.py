@@ -6,11 +6,16 @@ from dataclasses import dataclass
 from typing import Literal
 
 LinkState = Literal["connecting", "loading", "ready", "lost", "refused"]
+"""`lost` and `connecting` may pass; `refused` needs somebody to mend what its reason names: another
+secret, model, slice or version, a damaged record, a damaged run file."""
 
 
 @dataclass(frozen=True)
 class LinkTimes:
-    """Deadlines and intervals of a link, in seconds. `hop_row_s` is added to `hop_s` a row."""
+    """Deadlines and intervals of a link, in seconds. `hop_row_s` is added to `hop_s` a row.
+
+    `refill_s` is the pause after a fill that failed for a reason which waiting does not mend.
+    """
 
     connect_s: float = 1.0
     handshake_s: float = 3.0
@@ -22,14 +27,19 @@ class LinkTimes:
     late_s: float = 1.0
     retry_first_s: float = 0.25
     retry_most_s: float = 2.0
+    refill_s: float = 30.0
 
 
 @dataclass(frozen=True)
 class Standing:
-    """The state of a link and why it is not `ready`."""
+    """The state of a link, why it is not `ready` and what to do about it."""
 
     state: LinkState
     reason: str | None = None
+    hint: str | None = None
+
+    def __str__(self) -> str:
+        return f"{self.reason} ({self.hint})" if self.hint else f"{self.reason}"
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from time import monotonic, monotonic_ns
 
-from k3d.errors import FabricError, HandshakeRefused, K3Error, NodeLost, TimedOut
+from k3d.errors import FabricError, HandshakeRefused, K3Error, NodeLost, Refused, TimedOut
 from k3d.fabric.control import Commit, Counters, decode, encode, failure_sentence
 from k3d.fabric.facts import Facts
 from k3d.fabric.frames import Buffer, Frame, Kind
@@ -55,6 +55,7 @@ class SparkLink:
         self._turn = threading.Lock()  # who uses the link; free whenever the engine wants it
         self._changed = threading.Condition()  # guards and announces _standing
         self._standing = Standing("connecting")
+        self._told: set[Standing] = set()  # what the log holds since the link was last ready
         self._loss = ""
         self._link: Link | None = None
         self._stopping = threading.Event()
@@ -97,14 +98,14 @@ class SparkLink:
     def wait_ready(self, timeout_s: float) -> None:
         """Return once dispatches can be sent.
 
-        Raises HandshakeRefused as soon as either end refuses the other, and TimedOut with the
-        state when the spark is not ready in time.
+        Raises Refused as soon as the link is, and TimedOut with the state when the spark is not
+        ready in time.
         """
         with self._changed:
             self._changed.wait_for(lambda: self._standing.state in ("ready", "refused"), timeout_s)
             standing = self._standing
         if standing.state == "refused":
-            raise HandshakeRefused(standing.reason or f"{self.node} is refused")
+            raise self._refused(standing)
         if standing.state != "ready":
             why = f": {standing.reason}" if standing.reason else ""
             raise TimedOut(
@@ -117,7 +118,7 @@ class SparkLink:
         standing, counters, facts = self._standing, self._counters, self._facts
         progress_s, waiting = self._progress_s, self._hop is not None
         waiting_s = (monotonic_ns() - self._hop_begun_ns) / 1e9 if waiting else None
-        reason = standing.reason
+        reason = str(standing) if standing.reason else None
         if standing.state == "ready" and waiting_s is not None and waiting_s > self._times.late_s:
             reason = f"{self.node} has not answered layer {self._hop_layer} for {waiting_s:.1f} s"
         return LinkSnapshot(
@@ -145,7 +146,8 @@ class SparkLink:
     def begin(self, layer: int, rows: int, parts: Sequence[Buffer]) -> None:
         """Send a dispatch. An answer that nobody collected before is waited for and dropped.
 
-        Raises NodeLost when the spark is not ready or the link breaks.
+        Raises NodeLost when the spark is not ready or the link breaks, Refused at once when the
+        link will not be ready until somebody mends something.
         """
         if self._hop is not None:
             self.finish()
@@ -170,7 +172,8 @@ class SparkLink:
         """The partial of the dispatch that `begin` sent; its payload holds until the next `begin`.
 
         The deadline counts from this call: `times.hop_s` and `times.hop_row_s` a row, unless
-        given. Raises NodeLost when no answer comes, or one that is not this dispatch's.
+        given. Raises NodeLost when no answer comes, or one that is not this dispatch's, and Refused
+        as `begin` does.
         """
         with self._turn:
             sequence, layer, rows = self._hop, self._hop_layer, self._hop_rows
@@ -208,7 +211,7 @@ class SparkLink:
         if self._hop is not None:
             try:
                 self.finish()
-            except NodeLost as error:
+            except (NodeLost, Refused) as error:
                 log.info("%s was lost while a failed pass was cleared: %s", self.node, error)
 
     @property
@@ -231,10 +234,12 @@ class SparkLink:
         )
 
     def _usable(self) -> Link:
-        """The link, if dispatches may travel. Raises NodeLost with the reason why not."""
+        """The link, if dispatches may travel. Raises NodeLost or Refused with why not."""
         link, standing = self._link, self._standing
         if link is None or standing.state != "ready":
             self._hop = None
+            if standing.state == "refused":
+                raise self._refused(standing)
             raise self._lost(standing.reason or f"{self.node} is {standing.state}")
         return link
 
@@ -255,6 +260,9 @@ class SparkLink:
     def _lost(self, reason: str) -> NodeLost:
         return NodeLost(self.node, reason, hint=f"k3ctl logs {self.node}")
 
+    def _refused(self, standing: Standing) -> Refused:
+        return Refused(standing.reason or f"{self.node} is refused", hint=standing.hint)
+
     # The link's own thread
 
     def _run(self) -> None:
@@ -268,20 +276,34 @@ class SparkLink:
     def _keep_up(self) -> None:
         retry_s = self._times.retry_first_s
         while not self._stopping.is_set():
+            most_s = self._times.retry_most_s
             try:
                 link = self._join()
                 retry_s = self._times.retry_first_s
                 self._watch(link)
-            except HandshakeRefused as error:
-                self._stand("refused", str(error))
             except K3Error as error:
-                # Never reached yet: still connecting. Lost before: still lost, with the newest why.
-                first = self._standing.state == "connecting"
-                self._stand("connecting" if first else "lost", self._named(error.message))
+                self._stand_by(error)
+                if not (error.retryable or isinstance(error, HandshakeRefused)):
+                    # A handshake is cheap to ask for again; a spark filled in vain is not.
+                    retry_s = most_s = self._times.refill_s
             finally:
                 self._drop()
             self._stopping.wait(retry_s)
-            retry_s = min(2 * retry_s, self._times.retry_most_s)
+            retry_s = min(2 * retry_s, most_s)
+
+    def _stand_by(self, error: K3Error) -> None:
+        """The standing after a try that failed.
+
+        Never reached yet: still connecting. Lost before: still lost, with the newest reason. What
+        waiting does not mend is refused, and stays so through the tries that follow.
+        """
+        reason = self._named(error.message)
+        if not error.retryable:
+            self._stand("refused", reason, error.hint)
+        elif self._standing.state == "connecting":
+            self._stand("connecting", reason)
+        else:
+            self._stand("lost", reason)
 
     def _join(self) -> Link:
         """Connect, shake hands, fill and commit. Raises K3Error, leaving the link to `_drop`."""
@@ -309,7 +331,8 @@ class SparkLink:
 
     def _fill(self, link: Link, limit_bytes: int) -> None:
         facts = self._facts
-        self._stand("loading")
+        if self._standing.state != "refused":
+            self._stand("loading")
         self._loaded = 0
         self._ask(link, Kind.RESET, Kind.LOADED)
         for batch in batches(self._records(), facts.slice_bytes or 0, limit_bytes):
@@ -381,14 +404,21 @@ class SparkLink:
             if link is not None:
                 link.close()
 
-    def _stand(self, state: LinkState, reason: str | None = None) -> None:
+    def _stand(self, state: LinkState, reason: str | None = None, hint: str | None = None) -> None:
+        standing = Standing(state, reason, hint)
         with self._changed:
-            before, self._standing = self._standing, Standing(state, reason)
+            self._standing = standing
             self._changed.notify_all()
         if state == "lost":
             self._loss = reason or ""
-        if before != self._standing:
-            log.info("%s is %s%s", self.node, state, f": {reason}" if reason else "")
+        if standing not in self._told:
+            # Once: what fails every two seconds for a week is one line, not a million.
+            level = logging.WARNING if state == "refused" else logging.INFO
+            log.log(level, "%s is %s%s", self.node, state, f": {standing}" if reason else "")
+        if state == "ready":
+            self._told.clear()
+        else:
+            self._told.add(standing)
 
     def _say_bye(self, link: Link) -> None:
         try:

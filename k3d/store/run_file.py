@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import os
 import tempfile
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Annotated
 
 import msgspec
 
@@ -26,7 +28,7 @@ class RunFile(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     role: str
     http_host: str
-    http_port: int
+    http_port: Annotated[int, msgspec.Meta(ge=0, le=65535)]
     fabric_address: str | None = None
     pod: str
     version: str
@@ -96,7 +98,7 @@ def read_run_file(home: Path, name: str) -> RunFile | None:
         found = msgspec.json.decode(path.read_bytes(), type=RunFile)
     except FileNotFoundError:
         return None
-    except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise StoreError(
             f"the run file {path} cannot be read: {error}",
             hint="remove it, then: k3ctl pod down; k3ctl pod up",
@@ -109,15 +111,38 @@ def read_run_file(home: Path, name: str) -> RunFile | None:
     return found
 
 
-def read_run_files(home: Path) -> list[RunFile]:
-    """Every run file of the home, the Station first, then by name; nodes may be dead."""
-    found = []
+@dataclass(frozen=True)
+class RunFiles:
+    """The run files of a home. One that cannot be understood hides no other.
+
+    `found` has the Station first, then the sparks by name; nodes may be dead. `damaged` has an
+    error a file, by the name of the node it should be about.
+    """
+
+    found: tuple[RunFile, ...]
+    damaged: dict[str, StoreError]
+
+    @property
+    def station(self) -> RunFile | None:
+        """The Station, if it runs."""
+        return next((run for run in self.found if run.role == "station" and run.alive()), None)
+
+
+def read_run_files(home: Path) -> RunFiles:
+    """Every run file of the home."""
+    found, damaged = [], {}
     for path in sorted(run_directory(home).glob("*.json")):
-        if path.stem != "pod":
+        if path.stem == "pod":
+            continue
+        try:
             run = read_run_file(home, path.stem)
-            if run is not None:
-                found.append(run)
-    return sorted(found, key=lambda run: (run.role != "station", _natural(run.name)))
+        except StoreError as error:
+            damaged[path.stem] = error
+            continue
+        if run is not None:
+            found.append(run)
+    found.sort(key=lambda run: (run.role != "station", _natural(run.name)))
+    return RunFiles(tuple(found), damaged)
 
 
 def process_start_ticks(pid: int) -> int | None:

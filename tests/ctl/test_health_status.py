@@ -203,3 +203,17 @@ def test_a_damaged_run_file_is_one_sentence(k3ctl: K3ctl, home: Path, station: F
         assert "station.json cannot be read" in ran.err + ran.out
         assert "Traceback" not in ran.err
     station.run_file.write(home)
+
+
+def test_a_damaged_file_of_another_node_hides_neither_the_station_nor_the_rest(
+    k3ctl: K3ctl, home: Path, station: FakeDaemon, spark: FakeDaemon
+) -> None:
+    (home / "run" / "spark-2.json").write_text("{")
+    assert k3ctl("pod", "status").code == 0
+    assert k3ctl("chat", "hello").out.startswith("It lists")
+    ran = k3ctl("health", "--json")
+    assert ran.code == 4
+    states = {node["node"]: node["state"] for node in ran.document["nodes"]}
+    assert states == {"station": "healthy", "spark-1": "healthy", "spark-2": "unknown"}
+    assert "spark-2.json cannot be read" in ran.document["nodes"][2]["reason"]
+    assert k3ctl("health", "spark-1").code == 0

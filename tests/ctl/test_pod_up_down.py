@@ -119,6 +119,85 @@ def test_a_node_that_is_late_times_out(k3ctl: K3ctl, home: Path, pod_file: Path)
     assert "station: not ready yet: loading" in up.error["message"]
 
 
+def _refusing(name: str, reason: str) -> dict:
+    """What a Station says that refuses a spark."""
+    node = {"name": name, "role": "spark", "state": "down", "link": "refused", "reason": reason}
+    return {"nodes": [node]}
+
+
+DAMAGED = "spark-2: the record of layer 8 expert 15 does not match its hash (remove the file)"
+
+
+def test_a_refused_spark_fails_at_once_with_the_stations_sentence(
+    k3ctl: K3ctl, home: Path, pod_file: Path
+) -> None:
+    write_script(
+        home,
+        "station",
+        health={"state": "degraded", "reason": DAMAGED},
+        status=_refusing("spark-2", DAMAGED),
+    )
+    write_script(home, "spark-2", health={"state": "degraded", "reason": "no Station"})
+    up = k3ctl("pod", "up", str(pod_file), "--json")
+    assert up.code == ExitCode.PARTIAL
+    assert up.error["message"] == f"spark-2: {DAMAGED}"
+    assert _outcomes(up.document) == {"spark-1": "ready", "spark-2": "failed", "station": "ready"}
+
+
+def test_a_station_that_refuses_a_spark_inside_itself_fails(
+    k3ctl: K3ctl, home: Path, pod_file: Path
+) -> None:
+    write_script(
+        home,
+        "station",
+        health={"state": "degraded", "reason": DAMAGED},
+        status=_refusing("spark-2", DAMAGED),
+    )
+    up = k3ctl("pod", "up", str(pod_file), "--transport", "inproc", "--json")
+    assert up.code == ExitCode.FAILED
+    assert DAMAGED in up.error["message"]
+
+
+def test_a_refusal_of_the_spark_before_is_not_this_ones(
+    k3ctl: K3ctl, home: Path, pod_file: Path
+) -> None:
+    """A Station that ran before asks a new spark only after a while."""
+    assert k3ctl("pod", "up", str(pod_file)).code == 0
+    victim = read_run_file(home, "spark-2")
+    assert victim is not None
+    os.kill(victim.pid, signal.SIGKILL)
+    os.waitpid(victim.pid, 0)
+    write_script(home, "station", status=_refusing("spark-2", "spark-2 holds another secret"))
+    write_script(home, "spark-2", health={"state": "degraded", "reason": "no Station"})
+
+    def mend() -> None:
+        write_script(home, "station")
+        write_script(home, "spark-2")
+
+    mended = threading.Timer(0.5, mend)
+    mended.start()
+    up = k3ctl("pod", "up", str(pod_file), "--json")
+    mended.join()
+    assert up.code == 0
+    assert _outcomes(up.document)["spark-2"] == "ready"
+
+
+def test_a_spark_of_another_secret_fails_at_once(k3ctl: K3ctl, home: Path, pod_file: Path) -> None:
+    write_script(home, "spark-1", health_status=401)
+    up = k3ctl("pod", "up", str(pod_file), "--json")
+    assert up.code == ExitCode.PARTIAL
+    assert "spark-1 does not accept the secret" in up.error["message"]
+
+
+def test_a_late_node_has_the_stations_reason(k3ctl: K3ctl, home: Path, pod_file: Path) -> None:
+    nodes = _refusing("spark-2", "spark-2 ended the link")
+    nodes["nodes"][0]["link"] = "lost"
+    write_script(home, "station", status=nodes)
+    write_script(home, "spark-2", health={"state": "degraded", "reason": "no Station"})
+    up = k3ctl("pod", "up", str(pod_file), "--deadline", "1", "--json")
+    assert "spark-2: not ready yet: spark-2 ended the link" in up.error["message"]
+
+
 def test_detach_does_not_wait(k3ctl: K3ctl, home: Path, pod_file: Path) -> None:
     write_script(home, "station", health={"state": "down", "reason": "loading"})
     up = k3ctl("pod", "up", str(pod_file), "--detach", "--json")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import threading
@@ -12,7 +13,7 @@ from time import monotonic
 
 import pytest
 
-from k3d.errors import FabricError, HandshakeRefused, NodeLost, TimedOut
+from k3d.errors import BankError, ExitCode, FabricError, NodeLost, Refused, TimedOut
 from k3d.fabric import Facts, Frame, Link, Record, connect
 from k3d.fabric.frames import Buffer, Kind
 from k3d.node.spark import SparkServer
@@ -359,12 +360,67 @@ def test_refused_with_the_sentence(facts: Facts, secret: bytes, sentence: str) -
         thread_spark(facts=own) as spark,
         link_to(at("shm", lambda: spark.address), facts=facts, secret=secret) as link,
     ):
-        with pytest.raises(HandshakeRefused, match=sentence):
+        with pytest.raises(Refused, match=sentence):
             link.wait_ready(5.0)
         assert link.snapshot().state == "refused"
         assert sentence in (link.snapshot().reason or "")
-        with pytest.raises(NodeLost, match=sentence):
+        with pytest.raises(Refused, match=sentence) as caught:
             link.begin(3, 1, [rows_of(1)])
+        assert (caught.value.code, caught.value.retryable) == (ExitCode.REFUSED, False)
+        link.settle()
+
+
+def test_a_bank_that_cannot_be_read_refuses_the_link_until_it_can(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO)
+    tries: list[int] = []
+    mended = threading.Event()
+
+    def source() -> Iterator[Record]:
+        tries.append(len(tries))
+        yield from records(3)
+        if not mended.is_set():
+            raise BankError(
+                "the record of layer 3 expert 3 does not match its hash", hint="rebuild"
+            )
+        yield from list(records())[3:]
+
+    times = LinkTimes(retry_first_s=0.01, retry_most_s=0.01, refill_s=0.01)
+    with thread_spark() as spark:
+        where = at("shm", lambda: spark.address)
+        link = SparkLink(station_facts(), where, SECRET, source, times=times)
+        link.start()
+        with pytest.raises(Refused, match="spark-1: the record of layer 3 expert 3") as caught:
+            link.wait_ready(5.0)
+        assert caught.value.hint == "rebuild"
+        until(lambda: len(tries) > 3, "more tries")
+        assert link.snapshot().state == "refused", "also while it is tried again"
+        assert link.snapshot().reason == (
+            "spark-1: the record of layer 3 expert 3 does not match its hash (rebuild)"
+        )
+        with pytest.raises(Refused, match="layer 3 expert 3"):
+            link.begin(3, 1, [rows_of(1)])
+        mended.set()
+        until(lambda: link.ready, "ready")
+        assert hop(link, 1) == [1 + LAYER_SUM]
+        link.close()
+    assert caplog.text.count("is refused") == 1, "told once, not at every try"
+
+
+def test_a_link_refused_in_mid_hop_ends_the_hop_at_once() -> None:
+    other = spark_facts(model_digest="dd" * 32)
+    with thread_spark(facts=other) as stranger, spark_process() as victim:
+        addresses = [victim.address]
+        with link_to(at("shm", lambda: addresses[-1])) as link:
+            link.wait_ready(10.0)
+            link.begin(HANG_LAYER, 1, [rows_of(1)])
+            addresses.append(stranger.address)
+            victim.kill()
+            until(lambda: link.snapshot().state == "refused", "refused")
+            with pytest.raises(Refused, match="spark-1 was started for model dddd"):
+                link.finish()
+            link.settle()
 
 
 def test_a_restarted_station_skips_the_refill_and_another_placement_does_not() -> None:

@@ -128,7 +128,7 @@ def test_run_files_come_station_first_then_by_number(home: Path) -> None:
     for name in ("spark-10", "spark-9", "spark-1"):
         _run_file(name).write(home)
     _run_file("the-station", "station").write(home)
-    found = [run.name for run in read_run_files(home)]
+    found = [run.name for run in read_run_files(home).found]
     assert found == ["the-station", "spark-1", "spark-9", "spark-10"]
 
 
@@ -151,8 +151,18 @@ def test_a_newer_run_file_is_not_removed_by_the_older_daemon(home: Path) -> None
     assert read_run_file(home, "spark-1") is not None
 
 
-@pytest.mark.parametrize("text", [b"", b"{", b"[]", b'{"pid": "x"}', b"\xff\xfe"])
+@pytest.mark.parametrize("text", [b"", b"{", b"[]", b'{"pid": "x"}', b"\xff\xfe", b"[" * 100_000])
 def test_a_damaged_run_file_is_one_sentence(home: Path, text: bytes) -> None:
     run_file_path(home, "spark-1").write_bytes(text)
     with pytest.raises(K3Error, match=r"spark-1\.json cannot be read"):
         read_run_file(home, "spark-1")
+
+
+def test_a_damaged_run_file_hides_no_other(home: Path) -> None:
+    _run_file("station", "station").write(home)
+    run_file_path(home, "spark-1").write_text("{")
+    run_file_path(home, "spark-2").mkdir()
+    runs = read_run_files(home)
+    assert runs.station is not None
+    assert [run.name for run in runs.found] == ["station"]
+    assert set(runs.damaged) == {"spark-1", "spark-2"}
