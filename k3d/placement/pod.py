@@ -40,13 +40,16 @@ class Tier(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Node(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A machine, or on an embedded pod a process, that runs one k3d."""
+    """A machine, or on an embedded pod a process, that runs one k3d. api_host and api_port, of
+    the station, are where the OpenAI-compatible API listens, apart from the admin routes."""
 
     name: str
     role: Literal["station", "spark"]
     host: str = "127.0.0.1"
     http_port: Port = 0
     fabric_port: Port = 0
+    api_host: str = "127.0.0.1"
+    api_port: Port = 0
     profile: str | None = None
     simulated: bool = False
     tiers: tuple[Tier, ...] = msgspec.field(name="tier")
@@ -285,15 +288,23 @@ def _check_places(pod: PodDescription) -> None:
     for index, node in enumerate(pod.nodes):
         if not node.host:
             raise ConfigError(f"node[{index}].host: {node.name} has an empty host")
-        for key in ("http_port", "fabric_port"):
+        if not node.api_host:
+            raise ConfigError(f"node[{index}].api_host: {node.name} has an empty api_host")
+        if node.role == "spark" and (node.api_port or node.api_host not in LOOPBACK):
+            raise ConfigError(
+                f"node[{index}].api_port: {node.name} is a spark, and the API is the station's",
+                hint="set api_host and api_port of the station",
+            )
+        for key in ("http_port", "fabric_port", "api_port"):
             port = getattr(node, key)
             if port == 0:
                 continue
-            host = "127.0.0.1" if node.loopback else node.host
+            place = node.api_host if key == "api_port" else node.host
+            host = "127.0.0.1" if place in LOOPBACK else place
             other = taken.setdefault((host, port), f"{node.name}.{key}")
             if other != f"{node.name}.{key}":
                 raise ConfigError(
-                    f"node[{index}].{key}: port {port} of {node.host} is also {other}",
+                    f"node[{index}].{key}: port {port} of {place} is also {other}",
                     hint="use another port, or 0 to let the node choose one",
                 )
     apart = [node.name for node in pod.nodes if node.host != pod.station.host]

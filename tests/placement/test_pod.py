@@ -102,7 +102,24 @@ WRONG = [
             'role = "spark"', 'role = "spark"\nhost = "localhost"\nfabric_port = 80'
         ),
     ),
+    (
+        "port 80 of localhost is also station.http_port",
+        GOOD.replace(
+            'role = "station"',
+            'role = "station"\nhttp_port = 80\napi_host = "localhost"\napi_port = 80',
+        ),
+    ),
+    ("the API is the station's", GOOD.replace('role = "spark"', 'role = "spark"\napi_port = 80')),
+    ("empty api_host", GOOD.replace('role = "station"', 'role = "station"\napi_host = ""')),
 ]
+
+
+def test_the_api_listens_on_loopback_unless_it_is_told_otherwise() -> None:
+    station = parse_pod(GOOD.encode()).station
+    assert (station.api_host, station.api_port) == ("127.0.0.1", 0)
+    text = GOOD.replace('role = "station"', 'role = "station"\napi_host = "::"\napi_port = 8000')
+    station = parse_pod(text.encode()).station
+    assert (station.api_host, station.api_port) == ("::", 8000)
 
 
 @pytest.mark.parametrize(("sentence", "text"), WRONG)
