@@ -14,8 +14,8 @@ from k3d.errors import ConfigError, NotFound
 SCHEMA = "k3-placement-map/1"
 
 
-class _Document(msgspec.Struct, forbid_unknown_fields=True):
-    """The map as JSON: numbers in layer order, experts within."""
+class _Document(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
+    """The map as JSON: numbers in layer order, experts within. `copies` is there if any is."""
 
     schema: str
     epoch: int
@@ -24,6 +24,7 @@ class _Document(msgspec.Struct, forbid_unknown_fields=True):
     experts: int
     tier_of: list[int]
     slot_of: list[int]
+    copies: list[tuple[int, int, int]] = []
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,8 @@ class PlacementMap:
 
     `tier_of` and `slot_of` have one entry an expert, at layer position x experts + expert;
     `tier_of` indexes `tiers`. `layers` are model layer numbers of the MoE layers, ascending.
+    `copies` are second homes of experts, as (position, tier, slot): planning and simulation may
+    use either home, serving uses the first.
     """
 
     epoch: int
@@ -40,6 +43,7 @@ class PlacementMap:
     experts: int
     tier_of: bytes
     slot_of: tuple[int, ...]
+    copies: tuple[tuple[int, int, int], ...] = ()
 
     def __post_init__(self) -> None:
         """Raises ConfigError unless every expert has one tier and no slot is used twice."""
@@ -59,7 +63,8 @@ class PlacementMap:
             )
         if self.slot_of and min(self.slot_of) < 0:
             raise ConfigError("placement map: a slot is negative")
-        if len(set(zip(self.tier_of, self.slot_of, strict=True))) != total:
+        self._check_copies()
+        if len(set(self._places())) != total + len(self.copies):
             raise ConfigError(f"placement map: {self._doubled()}")
 
     def tier(self, layer: int, expert: int) -> str:
@@ -89,12 +94,14 @@ class PlacementMap:
     def digest(self) -> str:
         """Hex digest of the placement, without its epoch."""
         facts = msgspec.json.encode([self.tiers, self.layers, self.experts, self.slot_of])
+        if self.copies:
+            facts += msgspec.json.encode(self.copies)
         return hashlib.sha256(facts + b"\0" + self.tier_of).hexdigest()
 
     def require_slots(self, slots: Mapping[str, int]) -> None:
         """Raises ConfigError when a tier of the map is missing or its slots do not suffice."""
         highest = dict.fromkeys(self.tiers, -1)
-        for number, slot in zip(self.tier_of, self.slot_of, strict=True):
+        for number, slot in self._places():
             tier = self.tiers[number]
             highest[tier] = max(highest[tier], slot)
         for tier, slot in highest.items():
@@ -108,6 +115,22 @@ class PlacementMap:
     def with_epoch(self, epoch: int) -> PlacementMap:
         return replace(self, epoch=epoch)
 
+    def with_tiers(self, tiers: Sequence[str]) -> PlacementMap:
+        """The same placement with tiers in another order, which have to hold every one in use."""
+        if tuple(tiers) == self.tiers:
+            return self
+        used = {number for number, _ in self._places()}
+        missing = [self.tiers[number] for number in used if self.tiers[number] not in tiers]
+        if missing:
+            raise ConfigError(f"placement map: the pod has no tier {missing[0]!r}")
+        number_of = [tiers.index(tier) if tier in tiers else 0 for tier in self.tiers]
+        return replace(
+            self,
+            tiers=tuple(tiers),
+            tier_of=bytes(number_of[number] for number in self.tier_of),
+            copies=tuple((place, number_of[tier], slot) for place, tier, slot in self.copies),
+        )
+
     def to_json(self) -> bytes:
         return msgspec.json.encode(
             _Document(
@@ -118,6 +141,7 @@ class PlacementMap:
                 self.experts,
                 list(self.tier_of),
                 list(self.slot_of),
+                list(self.copies),
             )
         )
 
@@ -138,6 +162,7 @@ class PlacementMap:
             document.experts,
             tier_of,
             tuple(document.slot_of),
+            tuple(document.copies),
         )
 
     @cached_property
@@ -154,9 +179,24 @@ class PlacementMap:
         row, expert = divmod(position, self.experts)
         return self.layers[row], expert
 
+    def _places(self) -> list[tuple[int, int]]:
+        """(tier, slot) of every expert, then of every copy."""
+        homes = list(zip(self.tier_of, self.slot_of, strict=True))
+        return homes + [(tier, slot) for _, tier, slot in self.copies]
+
+    def _check_copies(self) -> None:
+        for position, tier, slot in self.copies:
+            sound = 0 <= position < len(self.tier_of) and 0 <= tier < len(self.tiers) and slot >= 0
+            if not sound or self.tier_of[position] == tier:
+                raise ConfigError(
+                    f"placement map: the copy {[position, tier, slot]} is no second home in "
+                    "another tier"
+                )
+
     def _doubled(self) -> str:
         seen: dict[tuple[int, int], int] = {}
-        for position, place in enumerate(zip(self.tier_of, self.slot_of, strict=True)):
+        owners = [*range(len(self.tier_of)), *(position for position, _, _ in self.copies)]
+        for position, place in zip(owners, self._places(), strict=True):
             if place in seen:
                 (layer, expert), (other, twin) = map(self._expert_at, (seen[place], position))
                 return (

@@ -3,39 +3,73 @@
 single          every expert in one tier
 contiguous      whole layers in a row to one tier, then to the next
 layer-balanced  every layer split alike between the tiers
+map             a placement map that was planned before, from a file
+
+The others rank experts by a trace, and so are planned by `k3ctl placement plan` (planners.py).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 
-from k3d.errors import ConfigError
+from k3d.errors import ConfigError, NotFound
+from k3d.placement.budget import TierName
 from k3d.placement.placement_map import PlacementMap, number_slots
 from k3d.placement.pod import TIERS, convert_toml, find_policy
 
 SCHEMA = "k3-placement/1"
+TRACED = ("hot-cold", "cost-ranked", "frequency", "optimised")
+MAP_SUFFIX = ".json"
+
+
+class LayerBounds(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """How many experts of any one layer a tier may hold."""
+
+    least: Annotated[int, msgspec.Meta(ge=0)] = 0
+    most: Annotated[int, msgspec.Meta(ge=0)] | None = None
 
 
 class PlacementPolicy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A rule. `share` gives each tier a part of all experts; without it tiers fill in `order`."""
+    """A rule. `share` gives each tier a part of all experts; without it tiers fill in `order`.
+
+    `overflow` "next" lets what a tier's share has no slots for go to the other tiers in order.
+    `layer` bounds, `replicate` and `rows` are for policies that rank by a trace: copies of hot
+    experts in spare slots, and the rows of the passes that are planned for.
+    """
 
     schema: Literal["k3-placement/1"]
-    policy: Literal["single", "contiguous", "layer-balanced"]
+    policy: Literal[
+        "single",
+        "contiguous",
+        "layer-balanced",
+        "hot-cold",
+        "cost-ranked",
+        "frequency",
+        "optimised",
+        "map",
+    ]
     tier: str | None = None
     order: tuple[str, ...] = TIERS
     share: dict[str, float] | None = None
+    overflow: Literal["refuse", "next"] = "refuse"
+    layer: dict[TierName, LayerBounds] = {}
+    replicate: bool = False
+    rows: Annotated[int, msgspec.Meta(ge=1, le=64)] = 1
+    map: str | None = None
     name: str = ""
 
 
 def load_policy(name_or_path: str, home: Path | None = None) -> PlacementPolicy:
-    """Read a policy by name (policies/placement/NAME.toml) or by path.
+    """Read a policy by name (policies/placement/NAME.toml) or by path; a .json path is a map.
 
     Raises NotFound when there is none, ConfigError with the key path of what is wrong.
     """
+    if name_or_path.endswith(MAP_SUFFIX):
+        return PlacementPolicy(schema=SCHEMA, policy="map", map=name_or_path, name=name_or_path)
     path = find_policy("placement", name_or_path, home)
     try:
         policy = convert_toml(path.read_bytes(), PlacementPolicy)
@@ -60,6 +94,13 @@ def plan(
     The same arguments always give the same map. Raises ConfigError naming what is short.
     """
     _check(policy)
+    if policy.policy in TRACED:
+        raise ConfigError(
+            f"the policy {policy.name or policy.policy} ranks experts by a trace",
+            hint="plan it first (k3ctl placement plan --trace ... --out MAP.json) and name the map",
+        )
+    if policy.map is not None:
+        return _planned_before(policy.map, layers, experts, slots).with_epoch(epoch)
     total = len(layers) * experts
     counts = _counts(policy, slots, total)
     tiers = tuple(slots)
@@ -79,6 +120,49 @@ def plan(
     return number_slots(epoch, tiers, layers, experts, tier_of)
 
 
+def read_map(path: Path) -> PlacementMap:
+    """A placement map from its file. Raises NotFound, ConfigError naming the file."""
+    try:
+        return PlacementMap.from_json(path.read_bytes())
+    except FileNotFoundError as error:
+        raise NotFound(
+            f"there is no placement map {path}", hint="make one: k3ctl placement plan --out FILE"
+        ) from error
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error.message}", hint=error.hint) from error
+
+
+def check_map(
+    placed: PlacementMap, layers: Sequence[int], experts: int, slots: Mapping[str, int]
+) -> None:
+    """Raises ConfigError unless a map is of this model and fits this pod's slots."""
+    if placed.experts != experts or placed.layers != tuple(layers):
+        theirs = f"{len(placed.layers)} layers of {placed.experts} experts"
+        ours = f"{len(layers)} of {experts}"
+        if theirs == f"{len(layers)} layers of {experts} experts":
+            ours = "others of the same number"
+        raise ConfigError(
+            f"placement map: it places {theirs}, the model has {ours}",
+            hint="plan a map for this model",
+        )
+    placed.require_slots(slots)
+
+
+def _planned_before(
+    name: str, layers: Sequence[int], experts: int, slots: Mapping[str, int]
+) -> PlacementMap:
+    """The map of a file with the pod's own tiers. Raises NotFound, ConfigError."""
+    path = Path(name).expanduser()
+    placed = read_map(path)
+    try:
+        check_map(placed, layers, experts, slots)
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error.message}", hint=error.hint) from error
+    return placed.with_tiers(tuple(slots))
+
+
 def _check(policy: PlacementPolicy) -> None:
     unknown = [tier for tier in policy.order if tier not in TIERS]
     if unknown or len(set(policy.order)) != len(policy.order):
@@ -90,6 +174,11 @@ def _check(policy: PlacementPolicy) -> None:
         raise ConfigError(
             "tier: given for the policy single and for no other",
             hint='say policy = "single" and tier = "spark", or leave tier out',
+        )
+    if (policy.policy == "map") != (policy.map is not None):
+        raise ConfigError(
+            "map: given for the policy map and for no other",
+            hint='say policy = "map" and map = "FILE.json", or leave map out',
         )
     if policy.tier is not None and policy.tier not in policy.order:
         raise ConfigError(
@@ -115,13 +204,17 @@ def _counts(policy: PlacementPolicy, slots: Mapping[str, int], total: int) -> di
     """How many experts each tier gets. Raises ConfigError when all slots together are too few."""
     if policy.tier is not None:
         return {policy.tier: total}
+    counts = dict.fromkeys(policy.order, 0)
     if policy.share is not None:
-        return _largest_remainders(policy.share, total)
-    counts = {}
-    left = total
+        counts |= _largest_remainders(policy.share, total)
+        if policy.overflow == "refuse":
+            return counts
+        counts = {tier: min(count, slots.get(tier, 0)) for tier, count in counts.items()}
+    left = total - sum(counts.values())
     for tier in policy.order:
-        counts[tier] = min(left, slots.get(tier, 0))
-        left -= counts[tier]
+        more = min(left, slots.get(tier, 0) - counts[tier])
+        counts[tier] += more
+        left -= more
     if left:
         listed = ", ".join(f"{tier} {slots[tier]}" for tier in policy.order if tier in slots)
         raise ConfigError(
