@@ -73,7 +73,8 @@ class ChatFormat:
         tokenizer = tokenizer or Tokenizer.load(folder)
         encode_segments(tokenizer, (OPEN, CLOSE, SEPARATOR, END_OF_MESSAGE))
         bodies = read_prompt_bodies(Path(folder))
-        return cls(tokenizer, bodies, default_effort=None if bodies.reason else "max")
+        released = bodies.released and bodies.reason is None
+        return cls(tokenizer, bodies, default_effort="max" if released else None)
 
     @property
     def stop_id(self) -> int:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import codecs
 import re
 from collections.abc import Iterable, Iterator
+from typing import Literal
 
 from k3d.model.chat_call import StreamedCall
 from k3d.model.chat_events import (
@@ -67,6 +68,18 @@ class ChatStream:
         """Whether text outside any channel was already reported since the last tag."""
         self.ended = False
         """Whether the end marker came; ids after it are reported and ignored."""
+
+    @property
+    def channel(self) -> Literal["reasoning", "response"] | None:
+        """What text of the next id would be; None in a tag, a call or beside the channels."""
+        if self._marker is not None:
+            return None
+        match self._path:
+            case ["message", "think"]:
+                return "reasoning"
+            case ["message", "response"]:
+                return "response"
+        return None
 
     def push(self, token_id: int) -> list[ChatEvent]:
         """What one generated id adds, often nothing. Never raises on any id."""

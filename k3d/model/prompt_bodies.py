@@ -2,7 +2,8 @@
 
 The release ships them inside the Python file that renders its chats. That file is parsed, strings
 are folded out of its syntax tree, and a string is taken for a body only when its SHA-256 is the
-body's. Whatever else the file holds cannot run and cannot pass for a body.
+body's. Whatever else the file holds cannot run and cannot pass for a body. A model that is not
+that release, and was made with bodies of its own, ships them as JSON instead.
 """
 
 from __future__ import annotations
@@ -13,11 +14,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from string import Formatter
-from typing import TypeAlias
+from typing import Literal, TypeAlias
+
+import msgspec
 
 from k3d.errors import CheckpointError
 
 BODIES_FILE = "encoding_k3.py"
+OWN_BODIES_FILE = "prompt_bodies.json"
 
 TOOL_DECLARE = "tool-declare"
 DYNAMIC_TOOL_DECLARE = "dynamic tool-declare"
@@ -63,6 +67,8 @@ class PromptBodies:
     texts: Mapping[str, str]
     reason: str | None = None
     """Why there are no texts at all; None when the file was read."""
+    released: bool = True
+    """Whether they are the release's, and not a model's own."""
 
     def text(self, name: str) -> str:
         """The body called `name`. Raises CheckpointError naming the body and the file."""
@@ -75,17 +81,22 @@ class PromptBodies:
         )
 
 
-def read_prompt_bodies(folder: Path, sha256_of: Mapping[str, str] = BODY_SHA256) -> PromptBodies:
-    """The bodies in a checkpoint folder's encoding file.
+class _OwnBodies(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    schema: Literal["k3-prompt-bodies/1"]
+    bodies: dict[str, str]
 
-    A missing file gives no bodies and says so when one is asked for. A file that is there and is
-    not readable Python raises CheckpointError.
+
+def read_prompt_bodies(folder: Path, sha256_of: Mapping[str, str] = BODY_SHA256) -> PromptBodies:
+    """The bodies in a checkpoint folder's encoding file, or else in its JSON of its own.
+
+    Without either there are no bodies, which is said when one is asked for. A file that is there
+    and cannot be read raises CheckpointError.
     """
     path = folder / BODIES_FILE
     try:
         source = path.read_bytes()
     except FileNotFoundError:
-        return PromptBodies(path, {}, reason="the file does not exist")
+        return _own_bodies(folder) or PromptBodies(path, {}, reason="the file does not exist")
     except OSError as error:
         raise CheckpointError(f"{path} cannot be read: {error.strerror}") from error
     if len(source) > _MAX_FILE_BYTES:
@@ -103,6 +114,22 @@ def read_prompt_bodies(folder: Path, sha256_of: Mapping[str, str] = BODY_SHA256)
             hint="copy the file again from the model's release",
         ) from None
     return PromptBodies(path, texts)
+
+
+def _own_bodies(folder: Path) -> PromptBodies | None:
+    path = folder / OWN_BODIES_FILE
+    try:
+        own = msgspec.json.decode(path.read_bytes(), type=_OwnBodies)
+    except FileNotFoundError:
+        return None
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise CheckpointError(f"{path} cannot be read: {error}") from None
+    unknown = next((name for name in own.bodies if name not in BODY_SHA256), None)
+    if unknown is not None:
+        raise CheckpointError(
+            f"{path} has a body named {unknown!r}", hint=f"bodies are {', '.join(BODY_SHA256)}"
+        )
+    return PromptBodies(path, own.bodies, released=False)
 
 
 class _Blank:

@@ -104,6 +104,16 @@ def test_a_whole_answer(tokenizer: Tokenizer) -> None:
     assert parsed(tokenizer, WHOLE) == Answer("why", "Let me look.", WHOLE_CALLS, True, ())
 
 
+def test_the_channel_says_what_the_next_text_would_be(tokenizer: Tokenizer) -> None:
+    stream = ChatStream(tokenizer)
+    channels = [stream.channel]
+    for token_id in ids_of(tokenizer, WHOLE):
+        stream.push(token_id)
+        if stream.channel != channels[-1]:
+            channels.append(stream.channel)
+    assert channels == ["reasoning", None, "response", None]
+
+
 def test_events_come_as_soon_as_they_can(tokenizer: Tokenizer) -> None:
     stream = ChatStream(tokenizer)
     by_token = [stream.push(token_id) for token_id in ids_of(tokenizer, WHOLE)]

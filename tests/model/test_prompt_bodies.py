@@ -109,6 +109,40 @@ def test_a_missing_file_matters_only_when_asked(tmp_path: Path) -> None:
         bodies.text("tool-declare")
 
 
+K3_MINI = Path(__file__).parents[2] / "banks" / "k3-mini"
+
+
+def test_k3_mini_brings_bodies_of_its_own() -> None:
+    bodies = read_prompt_bodies(K3_MINI)
+    assert set(bodies.texts) == set(BODY_SHA256)
+    assert not bodies.released
+    assert bodies.text("tool-declare").endswith("```json\n")
+
+
+def test_bodies_of_the_release_come_first(tmp_path: Path) -> None:
+    (tmp_path / "prompt_bodies.json").write_bytes((K3_MINI / "prompt_bodies.json").read_bytes())
+    bodies = read(tmp_path, "x = 'one body'", wanted="one body")
+    assert bodies.released
+    assert set(bodies.texts) == {"wanted"}
+
+
+@pytest.mark.parametrize(
+    ("text", "word"),
+    [
+        ("{", "truncated"),
+        ('{"schema": "k3-prompt-bodies/2", "bodies": {}}', "schema"),
+        ('{"schema": "k3-prompt-bodies/1", "bodies": {"tool-declared": ""}}', "'tool-declared'"),
+    ],
+)
+def test_own_bodies_that_cannot_be_used_are_one_sentence(
+    tmp_path: Path, text: str, word: str
+) -> None:
+    (tmp_path / "prompt_bodies.json").write_text(text)
+    with pytest.raises(CheckpointError, match=word) as caught:
+        read_prompt_bodies(tmp_path)
+    assert "prompt_bodies.json" in caught.value.message
+
+
 @pytest.mark.parametrize(
     "source",
     ["x = (", "x = '\x00'", "(" * 5000, "x = " + "'a' + " * 3000 + "'b'", "# " + "x" * (1 << 20)],
