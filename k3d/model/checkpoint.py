@@ -13,7 +13,7 @@ from torch import Tensor
 
 from k3d.errors import CheckpointError
 from k3d.model.config import ModelConfig, refuse_shape
-from k3d.model.safetensors_header import TensorEntry, read_header
+from k3d.safetensors_header import TensorEntry, read_header
 
 PREFIX = "language_model."
 VISION_PREFIXES = ("vision_tower.", "mm_projector.", "multi_modal_projector.")

@@ -14,8 +14,8 @@ from torch import Tensor
 from k3d.experts.source import ExpertSource
 from k3d.model.checkpoint import PREFIX, VISION_PREFIXES, Checkpoint
 from k3d.model.config import ModelConfig
-from k3d.model.safetensors_header import TensorEntry
 from k3d.model.weights import load_weights
+from k3d.safetensors_header import TensorEntry
 from tests.tiny_checkpoint import TinyModel
 
 REAL = Path(__file__).parents[3] / "shared" / "real"

@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import save_file
 
 from k3d.errors import CheckpointError
-from k3d.model.safetensors_header import read_header
+from k3d.safetensors_header import read_header
 from tests.model.shard_editing import write_shard
 
 A = {"dtype": "U8", "shape": [2, 3], "data_offsets": [0, 6]}
