@@ -6,10 +6,11 @@ says when there is something to read and when the peer is gone.
 
 from __future__ import annotations
 
+import errno
 import math
 import select
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from time import monotonic
 from typing import Protocol
@@ -18,6 +19,8 @@ from k3d.errors import FabricError, TimedOut
 from k3d.fabric.frames import Buffer, Frame, Kind
 from k3d.fabric.lanes import Lanes
 
+BACKLOG = 128
+"""Callers that may wait at a door that is busy for a moment."""
 SEND_TIMEOUT_S = 2.0
 """How long a peer may leave its socket full before the link counts as broken."""
 
@@ -78,16 +81,74 @@ class Link(Protocol):
         ...
 
 
+class Caller(Protocol):
+    """Somebody at the door, of whom nothing is known yet."""
+
+    peer: str
+
+    def open(self, timeout_s: float) -> Link:
+        """The link to the caller, who may have to do something for it. Once.
+
+        Raises FabricError when the caller does not, or is no peer for a link; it is closed then.
+        """
+        ...
+
+    def shutdown(self) -> None:
+        """End the caller or its link and wake whoever waits on it. Any thread, until it closes."""
+        ...
+
+
 class Listener(Protocol):
     """Where a spark waits for its Station."""
 
     address: str
 
-    def accept(self, timeout_s: float) -> Link:
-        """The next link. Raises TimedOut when none came, FabricError for a peer turned away."""
+    def accept(self, timeout_s: float) -> Caller:
+        """The next caller; waits for nothing but that one comes.
+
+        Raises TimedOut when none came, FabricError when this process cannot take one.
+        """
         ...
 
     def close(self) -> None: ...
+
+
+class SocketCaller:
+    """A caller whose link is made from its socket by `make_link(sock, peer, timeout_s)`."""
+
+    def __init__(
+        self,
+        sock: socket.socket,
+        peer: str,
+        make_link: Callable[[socket.socket, str, float], Link],
+    ) -> None:
+        self._sock = sock
+        self._make_link = make_link
+        self.peer = peer
+
+    def open(self, timeout_s: float) -> Link:
+        return self._make_link(self._sock, self.peer, timeout_s)
+
+    def shutdown(self) -> None:
+        with suppress(OSError):  # it may have gone by itself
+            self._sock.shutdown(socket.SHUT_RDWR)
+
+
+def accept_caller(
+    listening: socket.socket, address: str, timeout_s: float
+) -> tuple[socket.socket, object]:
+    """The next socket and where it comes from. Raises as Listener.accept."""
+    try:
+        listening.settimeout(timeout_s)
+        return listening.accept()
+    except (TimeoutError, BlockingIOError):
+        raise TimedOut(f"no Station called {address} in the time given") from None
+    except OSError as error:
+        full = error.errno in (errno.EMFILE, errno.ENFILE)
+        raise FabricError(
+            f"cannot accept on {address}: {error.strerror or error}",
+            hint="raise the limit of open files: ulimit -n" if full else None,
+        ) from None
 
 
 class Waiter:

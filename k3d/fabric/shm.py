@@ -14,9 +14,10 @@ import secrets
 import socket
 import struct
 from collections.abc import Sequence
+from contextlib import ExitStack
 from time import monotonic
 
-from k3d.errors import FabricError, TimedOut
+from k3d.errors import FabricError
 from k3d.fabric.frames import (
     DATA_KINDS,
     HEADER_BYTES,
@@ -28,7 +29,7 @@ from k3d.fabric.frames import (
     write_header,
 )
 from k3d.fabric.lanes import DEFAULT_CAPACITY_BYTES, Lanes, mapped_bytes
-from k3d.fabric.link import SocketLink
+from k3d.fabric.link import BACKLOG, Caller, SocketCaller, SocketLink, accept_caller
 
 EXCHANGE = struct.Struct("<8sQ")
 """What goes with a memfd: the magic below and the capacity of its data lane in bytes."""
@@ -81,28 +82,24 @@ class ShmListener:
     def __init__(self, address: str, capacity_bytes: int) -> None:
         self.address = address or f"k3-{secrets.token_hex(8)}"
         self._capacity_bytes = capacity_bytes
-        self._sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
-            self._sock.bind(_abstract(self.address))
-            self._sock.listen(16)
+            with ExitStack() as undo:
+                self._sock = undo.enter_context(_new_socket())
+                self._sock.bind(_abstract(self.address))
+                self._sock.listen(BACKLOG)
+                undo.pop_all()
         except OSError as error:
-            self._sock.close()
             raise FabricError(
-                f"cannot listen on shm address {self.address}: {error.strerror}",
+                f"cannot listen on shm address {self.address}: {error.strerror or error}",
                 hint="another k3d holds it: k3ctl pod status",
             ) from None
 
-    def accept(self, timeout_s: float) -> ShmLink:
-        self._sock.settimeout(timeout_s)
-        try:
-            sock, _ = self._sock.accept()
-        except (TimeoutError, BlockingIOError):
-            raise TimedOut(f"no Station called {self.address} in the time given") from None
-        except OSError as error:
-            raise FabricError(
-                f"cannot accept on {self.address}: {error.strerror or error}"
-            ) from None
-        return _exchange(sock, f"shm caller of {self.address}", self._capacity_bytes)
+    def accept(self, timeout_s: float) -> Caller:
+        sock, _ = accept_caller(self._sock, self.address, timeout_s)
+        return SocketCaller(sock, f"shm caller of {self.address}", self._exchange)
+
+    def _exchange(self, sock: socket.socket, peer: str, timeout_s: float) -> ShmLink:
+        return _exchange(sock, peer, self._capacity_bytes, timeout_s)
 
     def close(self) -> None:
         self._sock.close()
@@ -117,28 +114,33 @@ def connect(
     address: str, timeout_s: float, *, capacity_bytes: int = DEFAULT_CAPACITY_BYTES
 ) -> ShmLink:
     """Connect to the spark that listens on `address`. Raises FabricError when none does."""
-    sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    sock.settimeout(timeout_s)
     try:
-        sock.connect(_abstract(address))
+        with ExitStack() as undo:
+            sock = undo.enter_context(_new_socket())
+            sock.settimeout(timeout_s)
+            sock.connect(_abstract(address))
+            undo.pop_all()
     except OSError as error:
-        sock.close()
         raise FabricError(
             f"nothing answers on shm address {address}: {error.strerror or error}",
             hint="is the spark running? k3ctl pod status",
         ) from None
-    return _exchange(sock, f"shm {address}", capacity_bytes)
+    return _exchange(sock, f"shm {address}", capacity_bytes, EXCHANGE_TIMEOUT_S)
+
+
+def _new_socket() -> socket.socket:
+    return socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 
 
 def _abstract(address: str) -> bytes:
     return b"\x00" + address.encode()
 
 
-def _exchange(sock: socket.socket, peer: str, capacity_bytes: int) -> ShmLink:
+def _exchange(sock: socket.socket, peer: str, capacity_bytes: int, timeout_s: float) -> ShmLink:
     """Swap memfds with the peer and build the link; the socket is closed when that fails."""
     try:
         _check_user(sock, peer)
-        sock.settimeout(EXCHANGE_TIMEOUT_S)
+        sock.settimeout(timeout_s)
         outgoing, own_fd = _make_lanes(capacity_bytes)
         try:
             words = EXCHANGE.pack(EXCHANGE_MAGIC, capacity_bytes)
@@ -149,8 +151,7 @@ def _exchange(sock: socket.socket, peer: str, capacity_bytes: int) -> ShmLink:
     except OSError as error:
         sock.close()
         raise FabricError(
-            f"{peer} did not share its memory within {EXCHANGE_TIMEOUT_S:.1f} s: "
-            f"{error.strerror or error}"
+            f"{peer} did not share its memory within {timeout_s:.1f} s: {error.strerror or error}"
         ) from None
     except FabricError:
         sock.close()

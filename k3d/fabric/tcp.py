@@ -10,6 +10,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Sequence
 from time import monotonic
+from typing import Any
 
 from k3d.errors import ConfigError, FabricError, TimedOut
 from k3d.fabric.frames import (
@@ -23,7 +24,7 @@ from k3d.fabric.frames import (
     write_header,
 )
 from k3d.fabric.lanes import DEFAULT_CAPACITY_BYTES, Lanes
-from k3d.fabric.link import SocketLink
+from k3d.fabric.link import BACKLOG, Caller, SocketCaller, SocketLink, accept_caller
 
 LOOPBACK = "127.0.0.1"
 STALL_S = 2.0
@@ -114,7 +115,9 @@ class TcpListener:
         self._capacity_bytes = capacity_bytes
         try:
             self._sock = socket.create_server(
-                (host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET, backlog=16
+                (host, port),
+                family=socket.AF_INET6 if ":" in host else socket.AF_INET,
+                backlog=BACKLOG,
             )
         except OSError as error:
             raise FabricError(
@@ -123,17 +126,13 @@ class TcpListener:
             ) from None
         self.address = _address(self._sock.getsockname())
 
-    def accept(self, timeout_s: float) -> TcpLink:
-        self._sock.settimeout(timeout_s)
-        try:
-            sock, caller = self._sock.accept()
-        except (TimeoutError, BlockingIOError):
-            raise TimedOut(f"no Station called {self.address} in the time given") from None
-        except OSError as error:
-            raise FabricError(
-                f"cannot accept on {self.address}: {error.strerror or error}"
-            ) from None
-        return TcpLink(sock, f"tcp caller {_address(caller)}", self._capacity_bytes)
+    def accept(self, timeout_s: float) -> Caller:
+        sock, caller = accept_caller(self._sock, self.address, timeout_s)
+        return SocketCaller(sock, f"tcp caller {_address(caller)}", self._link)
+
+    def _link(self, sock: socket.socket, peer: str, timeout_s: float) -> TcpLink:
+        del timeout_s  # the caller has nothing to do for it
+        return _link(sock, peer, self._capacity_bytes)
 
     def close(self) -> None:
         self._sock.close()
@@ -156,7 +155,16 @@ def connect(
             f"nothing answers on tcp {host}:{port}: {error.strerror or error}",
             hint="is the spark running? k3ctl pod status",
         ) from None
-    return TcpLink(sock, f"tcp {host}:{port}", capacity_bytes)
+    return _link(sock, f"tcp {host}:{port}", capacity_bytes)
+
+
+def _link(sock: socket.socket, peer: str, capacity_bytes: int) -> TcpLink:
+    """The link over a connected socket, which is closed when that fails."""
+    try:
+        return TcpLink(sock, peer, capacity_bytes)
+    except OSError as error:
+        sock.close()
+        raise FabricError(f"no link to {peer} could be made: {error.strerror or error}") from None
 
 
 def _host_port(address: str) -> tuple[str, int]:
@@ -169,6 +177,7 @@ def _host_port(address: str) -> tuple[str, int]:
     return host.strip("[]") or LOOPBACK, number
 
 
-def _address(name: tuple[str, int] | tuple[str, int, int, int]) -> str:
+def _address(name: Any) -> str:
+    """\"host:port\" of what `socket` calls an address of TCP."""
     host, port = name[0], name[1]
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
