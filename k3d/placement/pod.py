@@ -6,6 +6,7 @@ The embedded pod on a laptop and the Station with its Sparks differ in nothing e
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 import sys
 import tomllib
@@ -28,15 +29,25 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 Port = Annotated[int, msgspec.Meta(ge=0, le=65535)]
 Count = Annotated[int, msgspec.Meta(ge=1)]
+# Far beyond any model and machine, and small enough to plan with.
+Slots = Annotated[int, msgspec.Meta(ge=1, le=2**24)]
+Layers = Annotated[int, msgspec.Meta(ge=1, le=2**12)]
+Experts = Annotated[int, msgspec.Meta(ge=1, le=2**16)]
+ExpertBytes = Annotated[int, msgspec.Meta(ge=1, le=2**40)]
+MOST_EXPERTS = 2**22
+"""Of all layers together; Kimi-K3 has 82,432."""
 T = TypeVar("T")
-_NAME = re.compile(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?")
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+_NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,62}[a-z0-9])?")
+MOST_NAME = 64
+"""Characters of a pod's or a node's name; files are named after nodes."""
 
 
 class Tier(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A place on a node where experts live. A slot of the spark tier holds one slice."""
 
     name: Literal["hbm", "rtx", "grace", "spark"]
-    slots: Count
+    slots: Slots
 
 
 class Node(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -62,10 +73,10 @@ class Node(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
 class ModelFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What planning needs of a model whose checkpoint is not on this machine."""
 
-    layers: Count
-    moe_layers: Count
-    experts: Count
-    expert_bytes: Count
+    layers: Layers
+    moe_layers: Layers
+    experts: Experts
+    expert_bytes: ExpertBytes
 
     @property
     def moe_layer_numbers(self) -> range:
@@ -154,7 +165,9 @@ def load_pod(name_or_path: str, home: Path | None = None) -> PodDescription:
     except ConfigError as error:
         raise ConfigError(f"{path}: {error.message}", hint=error.hint) from error
     except OSError as error:
-        raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
+        raise ConfigError(
+            f"{path} cannot be read: {error.strerror}", hint="check who may read it"
+        ) from error
 
 
 def parse_pod(text: bytes) -> PodDescription:
@@ -178,13 +191,35 @@ def convert_toml(text: bytes, type_: type[T]) -> T:
     try:
         values = tomllib.loads(text.decode("utf-8"))
     except (ValueError, RecursionError) as error:
-        raise ConfigError(f"not TOML: {error}") from error
+        raise ConfigError(f"not TOML: {error}", hint="the shipped ones are in policies/") from error
+    _refuse_control_characters(values)
     try:
         return msgspec.convert(values, type_)
     except msgspec.ValidationError as error:
         complaint, _, where = str(error).partition(" - at `")
         key = where.rstrip("`").removeprefix("$").removeprefix(".")
-        raise ConfigError(f"{key}: {complaint}" if key else complaint) from error
+        raise ConfigError(
+            f"{key}: {complaint}" if key else complaint,
+            hint="every key of a pod description is in: man k3-pod.toml"
+            if type_ is PodDescription
+            else "compare it with the shipped ones in policies/",
+        ) from error
+
+
+def _refuse_control_characters(values: object, key: str = "") -> None:
+    """Raise ConfigError for text that would steer a terminal or end a file's name early."""
+    if isinstance(values, dict):
+        for name, value in values.items():
+            _refuse_control_characters(name, key)
+            _refuse_control_characters(value, f"{key}.{name}" if key else name)
+    elif isinstance(values, list):
+        for index, value in enumerate(values):
+            _refuse_control_characters(value, f"{key}[{index}]")
+    elif isinstance(values, str) and _CONTROL.search(values):
+        raise ConfigError(
+            f"{key or 'a key'}: {values[:MOST_NAME]!r} holds a control character",
+            hint="remove it; a note may have several lines",
+        )
 
 
 def find_policy(kind: str, name_or_path: str, home: Path | None = None) -> Path:
@@ -193,7 +228,7 @@ def find_policy(kind: str, name_or_path: str, home: Path | None = None) -> Path:
     A name is looked up in the home, then in the checkout or what the wheel installed.
     """
     if name_or_path.endswith(".toml") or "/" in name_or_path:
-        path = Path(name_or_path).expanduser()
+        path = Path(os.path.expanduser(name_or_path))  # noqa: PTH111 Path's raises for ~nobody
         if not path.is_file():
             raise NotFound(f"there is no file {path}", hint="name an existing TOML file")
         return path
@@ -224,19 +259,25 @@ def model_directory(description: PodDescription, home: Path) -> Path | None:
     """
     if description.model is None:
         return None
-    named = Path(description.model).expanduser()
+    named = Path(os.path.expanduser(description.model))  # noqa: PTH111 Path's raises for ~nobody
     source = checkout()
     places = [root / named for root in (home, source) if root is not None]
     return next((place for place in places if place.is_dir()), places[-1])
 
 
 def _check_nodes(pod: PodDescription) -> None:
+    if not pod.name.strip() or len(pod.name) > MOST_NAME or not pod.name.isprintable():
+        raise ConfigError(
+            f"name: {pod.name[:MOST_NAME]!r} cannot name a pod",
+            hint=f"use 1 to {MOST_NAME} printable characters",
+        )
     names = [node.name for node in pod.nodes]
     for index, name in enumerate(names):
         if not _NAME.fullmatch(name) or name == "pod":
             raise ConfigError(
-                f"node[{index}].name: {name!r} cannot name a node",
-                hint="use lower-case letters, digits, dots and dashes, and not the word pod",
+                f"node[{index}].name: {name[:MOST_NAME]!r} cannot name a node",
+                hint=f"use up to {MOST_NAME} lower-case letters, digits, dots and dashes, and not "
+                "the word pod",
             )
         if name in names[:index]:
             raise ConfigError(
@@ -268,12 +309,20 @@ def _check_tiers(pod: PodDescription) -> None:
                     hint=f"tiers of a {node.role}: {', '.join(allowed)}",
                 )
             if tier.name in seen:
-                raise ConfigError(f"{where}: {node.name} has two tiers {tier.name!r}")
+                raise ConfigError(
+                    f"{where}: {node.name} has two tiers {tier.name!r}", hint="make them one"
+                )
             seen.add(tier.name)
         if node.role == "spark" and not node.tiers:
-            raise ConfigError(f"node[{index}].tier: spark {node.name} has no tier")
+            raise ConfigError(
+                f"node[{index}].tier: spark {node.name} has no tier",
+                hint='give it one: [[node.tier]] name = "spark"',
+            )
     if not pod.slots:
-        raise ConfigError("node: no node of the pod has a tier, so no expert can live in it")
+        raise ConfigError(
+            "node: no node of the pod has a tier, so no expert can live in it",
+            hint="give the station or the sparks tiers with slots",
+        )
     slots = {spark.name: spark.tiers[0].slots for spark in pod.sparks}
     if len(set(slots.values())) > 1:
         listed = ", ".join(f"{name} {count}" for name, count in slots.items())
@@ -287,9 +336,15 @@ def _check_places(pod: PodDescription) -> None:
     taken: dict[tuple[str, int], str] = {}
     for index, node in enumerate(pod.nodes):
         if not node.host:
-            raise ConfigError(f"node[{index}].host: {node.name} has an empty host")
+            raise ConfigError(
+                f"node[{index}].host: {node.name} has an empty host",
+                hint="name a host or an address, or leave host out for loopback",
+            )
         if not node.api_host:
-            raise ConfigError(f"node[{index}].api_host: {node.name} has an empty api_host")
+            raise ConfigError(
+                f"node[{index}].api_host: {node.name} has an empty api_host",
+                hint="name an address of this machine, or leave api_host out for loopback",
+            )
         if node.role == "spark" and (node.api_port or node.api_host not in LOOPBACK):
             raise ConfigError(
                 f"node[{index}].api_port: {node.name} is a spark, and the API is the station's",
@@ -319,7 +374,14 @@ def _check_facts(pod: PodDescription) -> None:
     facts = pod.model_facts
     if facts is not None and facts.moe_layers > facts.layers:
         raise ConfigError(
-            f"model_facts.moe_layers: {facts.moe_layers} of {facts.layers} layers is impossible"
+            f"model_facts.moe_layers: {facts.moe_layers} of {facts.layers} layers is impossible",
+            hint="layers counts all layers, moe_layers those with experts",
+        )
+    if facts is not None and facts.moe_layers * facts.experts > MOST_EXPERTS:
+        raise ConfigError(
+            f"model_facts.experts: {facts.experts} in each of {facts.moe_layers} layers are more "
+            f"than {MOST_EXPERTS:,}",
+            hint="experts counts those of one layer",
         )
     if pod.model is None and facts is None:
         raise ConfigError(
@@ -334,11 +396,18 @@ def _check_figures(pod: PodDescription) -> None:
         where = f"budget[{index}]"
         holders = [n.name for n in pod.nodes if any(t.name == budget.tier for t in n.tiers)]
         if not holders:
-            raise ConfigError(f"{where}.tier: no node has a tier {budget.tier}")
+            raise ConfigError(
+                f"{where}.tier: no node has a tier {budget.tier}", hint="leave that budget out"
+            )
         if budget.node is not None and budget.node not in holders:
-            raise ConfigError(f"{where}.node: {budget.node} is no node with a tier {budget.tier}")
+            raise ConfigError(
+                f"{where}.node: {budget.node} is no node with a tier {budget.tier}",
+                hint=f"nodes with it: {', '.join(holders)}",
+            )
         if (budget.tier, budget.node) in seen:
-            raise ConfigError(f"{where}: a second budget of tier {budget.tier}")
+            raise ConfigError(
+                f"{where}: a second budget of tier {budget.tier}", hint="make them one"
+            )
         seen.add((budget.tier, budget.node))
         reserved = sum(reservation.size_bytes for reservation in budget.reservations)
         if reserved > budget.size_bytes:
@@ -349,6 +418,10 @@ def _check_figures(pod: PodDescription) -> None:
     tiers = [cost.tier for cost in pod.costs]
     for index, tier in enumerate(tiers):
         if tier in tiers[:index]:
-            raise ConfigError(f"cost[{index}].tier: a second cost of tier {tier}")
+            raise ConfigError(
+                f"cost[{index}].tier: a second cost of tier {tier}", hint="make them one"
+            )
         if tier not in pod.slots:
-            raise ConfigError(f"cost[{index}].tier: no node has a tier {tier}")
+            raise ConfigError(
+                f"cost[{index}].tier: no node has a tier {tier}", hint="leave that cost out"
+            )

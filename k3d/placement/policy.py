@@ -10,6 +10,7 @@ The others rank experts by a trace, and so are planned by `k3ctl placement plan`
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Literal
@@ -77,7 +78,9 @@ def load_policy(name_or_path: str, home: Path | None = None) -> PlacementPolicy:
     except ConfigError as error:
         raise ConfigError(f"{path}: {error.message}", hint=error.hint) from error
     except OSError as error:
-        raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
+        raise ConfigError(
+            f"{path} cannot be read: {error.strerror}", hint="check who may read it"
+        ) from error
     return msgspec.structs.replace(policy, name=policy.name or path.stem)
 
 
@@ -129,7 +132,9 @@ def read_map(path: Path) -> PlacementMap:
             f"there is no placement map {path}", hint="make one: k3ctl placement plan --out FILE"
         ) from error
     except OSError as error:
-        raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
+        raise ConfigError(
+            f"{path} cannot be read: {error.strerror}", hint="check who may read it"
+        ) from error
     except ConfigError as error:
         raise ConfigError(f"{path}: {error.message}", hint=error.hint) from error
 
@@ -154,7 +159,7 @@ def _planned_before(
     name: str, layers: Sequence[int], experts: int, slots: Mapping[str, int]
 ) -> PlacementMap:
     """The map of a file with the pod's own tiers. Raises NotFound, ConfigError."""
-    path = Path(name).expanduser()
+    path = Path(os.path.expanduser(name))  # noqa: PTH111 Path's raises for ~nobody
     placed = read_map(path)
     try:
         check_map(placed, layers, experts, slots)
@@ -184,16 +189,43 @@ def _check(policy: PlacementPolicy) -> None:
         raise ConfigError(
             f"tier: there is no tier {policy.tier!r}", hint=f"tiers: {', '.join(policy.order)}"
         )
+    _check_unused(policy)
     if policy.share is not None:
         _check_share(policy.share, policy.order)
+
+
+def _check_unused(policy: PlacementPolicy) -> None:
+    """Raise ConfigError for a key that would be read and change nothing."""
+    whole = policy.policy in ("single", "map")
+    traced = policy.policy in (*TRACED, "layer-balanced")
+    unused = {
+        "share": whole and policy.share is not None,
+        "overflow": policy.share is None and policy.overflow != "refuse",
+        "layer": not traced and bool(policy.layer),
+        "replicate": not traced and policy.replicate,
+        "order": policy.policy == "map" and policy.order != TIERS,
+    }
+    for key, is_unused in unused.items():
+        if is_unused:
+            beside = " without share" if key == "overflow" else ""
+            raise ConfigError(
+                f"{key}: the policy {policy.policy}{beside} makes no use of it",
+                hint=f"leave {key} out, or use another policy",
+            )
 
 
 def _check_share(share: Mapping[str, float], order: Sequence[str]) -> None:
     for tier, part in share.items():
         if tier not in order:
-            raise ConfigError(f"share.{tier}: not a tier of order ({', '.join(order)})")
+            raise ConfigError(
+                f"share.{tier}: not a tier of order ({', '.join(order)})",
+                hint="name it in order too, or leave order out",
+            )
         if not 0.0 <= part <= 1.0:
-            raise ConfigError(f"share.{tier}: {part} is not between 0 and 1")
+            raise ConfigError(
+                f"share.{tier}: {part} is not between 0 and 1",
+                hint="a share is a part of all experts",
+            )
     if abs(sum(share.values()) - 1.0) > 1e-6:
         raise ConfigError(
             f"share: the parts sum to {sum(share.values()):g}, not 1", hint="make them sum to 1"

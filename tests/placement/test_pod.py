@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
-from k3d.errors import ConfigError, NotFound
+from k3d.errors import CheckpointError, ConfigError, NotFound
 from k3d.placement.model_facts import facts_of, read_model_facts
 from k3d.placement.pod import find_policy, load_pod, parse_pod, policy_directories
 
@@ -27,6 +28,13 @@ name = "spark"
 slots = 20
 """
 HEAD = 'schema = "k3-pod/1"\nname = "p"\nmodel = "m"\n'
+FACTS = """
+[model_facts]
+layers = 13
+moe_layers = 12
+experts = 64
+expert_bytes = 20000
+"""
 GOOD = HEAD + STATION + SPARK
 
 SHIPPED = sorted(path.stem for path in policy_directories("pods")[0].glob("*.toml"))
@@ -74,6 +82,28 @@ WRONG = [
     ("schema", GOOD.replace("k3-pod/1", "k3-pod/2")),
     ("name", GOOD.replace('name = "p"\n', "")),
     ("slots", GOOD.replace("slots = 20", "slots = 0")),
+    (r"node\[1\].tier\[0\].slots", GOOD.replace("slots = 20", f"slots = {10**30}")),
+    (r"node\[1\].tier\[0\].slots", GOOD.replace("slots = 20", f"slots = {2**24 + 1}")),
+    ("model_facts.layers", HEAD + FACTS.replace("layers = 13", "layers = 5000", 1) + STATION),
+    (
+        "4096 in each of 2048",
+        HEAD + FACTS.replace("12", "2048").replace("13", "2048").replace("64", "4096") + STATION,
+    ),
+    ("name: '' cannot name a pod", GOOD.replace('name = "p"', 'name = ""')),
+    ("name: 'ppp.* cannot name a pod", GOOD.replace('name = "p"', f'name = "{"p" * 65}"')),
+    ("name: '.x1b.2Jp' holds a control", GOOD.replace('name = "p"', r'name = "\u001b[2Jp"')),
+    ("name: 'a.nb' cannot name a pod", GOOD.replace('name = "p"', r'name = "a\nb"')),
+    ("model: 'a.x00b' holds a control", GOOD.replace('model = "m"', r'model = "a\u0000b"')),
+    (
+        r"node\[1\].host: .* holds a control",
+        GOOD.replace(
+            'role = "spark"',
+            'role = "spark"\n'
+            r'host = "\u202efar"',
+        ),
+    ),
+    ("a key: .* holds a control", GOOD.replace('model = "m"', 'model = "m"\n' r'"\u0007" = 1')),
+    ("cannot name a node", GOOD.replace('"spark-1"', f'"{"s" * 65}"')),
     (r"node\[1\].tier\[0\].slots", GOOD.replace("slots = 20", 'slots = "many"')),
     (r"node\[0\].tier\[0\].name", GOOD.replace('"hbm"', '"attic"')),
     ("speed", GOOD.replace("slots = 20", "slots = 20\nspeed = 3")),
@@ -126,7 +156,8 @@ def test_the_api_listens_on_loopback_unless_it_is_told_otherwise() -> None:
 def test_what_is_wrong_is_named(sentence: str, text: str) -> None:
     with pytest.raises(ConfigError, match=sentence) as caught:
         parse_pod(text.encode())
-    assert "\n" not in caught.value.message
+    assert caught.value.message.isprintable()
+    assert caught.value.hint
 
 
 def test_bytes_that_are_not_text_are_refused() -> None:
@@ -172,6 +203,49 @@ def test_facts_come_from_the_checkpoint_when_it_is_there(tmp_path: Path) -> None
     )
     facts = facts_of(parse_pod(GOOD.encode()), tmp_path)
     assert facts == pod.model_facts
+
+
+def test_names_may_be_long_but_not_too_long() -> None:
+    longest = "s" * 64
+    pod = parse_pod(GOOD.replace('"spark-1"', f'"{longest}"').encode())
+    assert pod.sparks[0].name == longest
+
+
+def test_a_model_path_that_is_none_is_a_sentence(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match=r"'.*x00b' cannot be used: embedded null"):
+        read_model_facts(tmp_path / "a\0b")
+    pod = parse_pod(GOOD.replace('model = "m"', 'model = "~nobody-of-this-name/m"').encode())
+    with pytest.raises(NotFound, match=r"there is no model at .*~nobody-of-this-name/m"):
+        facts_of(pod, tmp_path)
+    with pytest.raises(NotFound, match=r"there is no file ~nobody-of-this-name/pod\.toml"):
+        load_pod("~nobody-of-this-name/pod.toml")
+
+
+CONFIG = {
+    "num_hidden_layers": 93,
+    "first_k_dense_replace": 1,
+    "num_experts": 896,
+    "routed_expert_hidden_size": 3584,
+    "moe_intermediate_size": 3072,
+}
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"num_experts": -1}, "num_experts"),
+        ({"num_experts": 10**30}, "num_experts"),
+        ({"num_hidden_layers": 0}, "num_hidden_layers"),
+        ({"first_k_dense_replace": 93}, "93 dense layers of 93"),
+        ({"moe_intermediate_size": 2**40}, "moe_intermediate_size"),
+    ],
+)
+def test_numbers_of_no_model_are_refused(
+    tmp_path: Path, change: dict[str, int], sentence: str
+) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({"text_config": CONFIG | change}))
+    with pytest.raises(CheckpointError, match=sentence):
+        read_model_facts(tmp_path)
 
 
 def test_a_model_that_is_missing_or_no_model_is_named(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from k3d.errors import ConfigError, NotFound
 from k3d.placement.placement_map import PlacementMap, number_slots
 from k3d.placement.pod import TIERS, load_pod, policy_directories
-from k3d.placement.policy import TRACED, PlacementPolicy, load_policy, plan
+from k3d.placement.policy import TRACED, LayerBounds, PlacementPolicy, load_policy, plan
 
 EMBEDDED = {"hbm": 768, "rtx": 768, "grace": 768, "spark": 768}
 LAYERS = range(1, 13)
@@ -149,6 +149,12 @@ WRONG = [
     ("not a list of different tiers", {"policy": "contiguous", "order": ["hbm", "hbm"]}),
     ("not a list of different tiers", {"policy": "contiguous", "order": ["attic"]}),
     ("share.attic", {"policy": "contiguous", "share": {"attic": 1.0}}),
+    ("share: the policy single", {"policy": "single", "tier": "hbm", "share": {"hbm": 1.0}}),
+    ("share: the policy map", {"policy": "map", "map": "m.json", "share": {"hbm": 1.0}}),
+    ("overflow: the policy contiguous", {"policy": "contiguous", "overflow": "next"}),
+    ("replicate: the policy contiguous", {"policy": "contiguous", "replicate": True}),
+    ("layer: the policy contiguous", {"policy": "contiguous", "layer": {"hbm": LayerBounds()}}),
+    ("order: the policy map", {"policy": "map", "map": "m.json", "order": ("hbm",)}),
     ("sum to 0.5", {"policy": "contiguous", "share": {"hbm": 0.5}}),
     ("between 0 and 1", {"policy": "contiguous", "share": {"hbm": 1.5, "rtx": -0.5}}),
 ]
