@@ -14,7 +14,8 @@ from k3ctl.client.pod_plan import PodOptions, PodPlan
 from k3ctl.client.pod_run import PodRun, read_pod_run
 from k3ctl.client.processes import Child, find_daemons, start_daemon
 from k3d.errors import ExitCode, K3Error, Refused
-from k3d.placement.pod import Node, find_policy
+from k3d.placement.pod import Node
+from k3d.placement.policy_files import find_policy
 from k3d.store.lock import FileLock
 from k3d.store.paths import run_directory
 from k3d.store.run_file import log_path, read_run_file, read_run_files, run_file_path

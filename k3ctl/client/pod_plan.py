@@ -21,10 +21,10 @@ from k3d.placement.pod import (
     Node,
     PodDescription,
     check_pod,
-    find_policy,
     load_pod,
 )
 from k3d.placement.policy import load_policy, plan
+from k3d.placement.policy_files import find_policy
 
 
 @dataclass(frozen=True)

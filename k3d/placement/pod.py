@@ -8,22 +8,21 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-import sys
-import tomllib
 from pathlib import Path
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Literal
 
 import msgspec
 
 from k3d.errors import ConfigError, NotFound
 from k3d.placement.budget import Budget, Cost
+from k3d.placement.policy_files import convert_toml, find_policy
 from k3d.store.paths import checkout
 
 SCHEMA = "k3-pod/1"
+MANUAL = "every key of a pod description is in: man k3-pod.toml"
 STATION_TIERS = ("hbm", "rtx", "grace")
 SPARK_TIER = "spark"
 TIERS = (*STATION_TIERS, SPARK_TIER)
-WHAT_IS = {"pods": "pod description", "placement": "placement policy"}
 SLICE_COUNTS = (1, 2, 4, 8)
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
@@ -36,8 +35,6 @@ Experts = Annotated[int, msgspec.Meta(ge=1, le=2**16)]
 ExpertBytes = Annotated[int, msgspec.Meta(ge=1, le=2**40)]
 MOST_EXPERTS = 2**22
 """Of all layers together; Kimi-K3 has 82,432."""
-T = TypeVar("T")
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 _NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,62}[a-z0-9])?")
 MOST_NAME = 64
 """Characters of a pod's or a node's name; files are named after nodes."""
@@ -172,7 +169,7 @@ def load_pod(name_or_path: str, home: Path | None = None) -> PodDescription:
 
 def parse_pod(text: bytes) -> PodDescription:
     """A description from TOML. Raises ConfigError."""
-    description = convert_toml(text, PodDescription)
+    description = convert_toml(text, PodDescription, MANUAL)
     check_pod(description)
     return description
 
@@ -184,72 +181,6 @@ def check_pod(description: PodDescription) -> None:
     _check_places(description)
     _check_facts(description)
     _check_figures(description)
-
-
-def convert_toml(text: bytes, type_: type[T]) -> T:
-    """TOML into a Struct, strictly. Raises ConfigError naming the key at fault."""
-    try:
-        values = tomllib.loads(text.decode("utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise ConfigError(f"not TOML: {error}", hint="the shipped ones are in policies/") from error
-    _refuse_control_characters(values)
-    try:
-        return msgspec.convert(values, type_)
-    except msgspec.ValidationError as error:
-        complaint, _, where = str(error).partition(" - at `")
-        key = where.rstrip("`").removeprefix("$").removeprefix(".")
-        raise ConfigError(
-            f"{key}: {complaint}" if key else complaint,
-            hint="every key of a pod description is in: man k3-pod.toml"
-            if type_ is PodDescription
-            else "compare it with the shipped ones in policies/",
-        ) from error
-
-
-def _refuse_control_characters(values: object, key: str = "") -> None:
-    """Raise ConfigError for text that would steer a terminal or end a file's name early."""
-    if isinstance(values, dict):
-        for name, value in values.items():
-            _refuse_control_characters(name, key)
-            _refuse_control_characters(value, f"{key}.{name}" if key else name)
-    elif isinstance(values, list):
-        for index, value in enumerate(values):
-            _refuse_control_characters(value, f"{key}[{index}]")
-    elif isinstance(values, str) and _CONTROL.search(values):
-        raise ConfigError(
-            f"{key or 'a key'}: {values[:MOST_NAME]!r} holds a control character",
-            hint="remove it; a note may have several lines",
-        )
-
-
-def find_policy(kind: str, name_or_path: str, home: Path | None = None) -> Path:
-    """The TOML file of a policy of one kind ("pods", "placement"), by name or by path.
-
-    A name is looked up in the home, then in the checkout or what the wheel installed.
-    """
-    if name_or_path.endswith(".toml") or "/" in name_or_path:
-        path = Path(os.path.expanduser(name_or_path))  # noqa: PTH111 Path's raises for ~nobody
-        if not path.is_file():
-            raise NotFound(f"there is no file {path}", hint="name an existing TOML file")
-        return path
-    directories = policy_directories(kind, home)
-    for directory in directories:
-        path = directory / f"{name_or_path}.toml"
-        if path.is_file():
-            return path
-    known = sorted({path.stem for directory in directories for path in directory.glob("*.toml")})
-    raise NotFound(
-        f"there is no {WHAT_IS[kind]} named {name_or_path!r}",
-        hint=f"known: {', '.join(known) or 'none'}; or give the path of a .toml file",
-    )
-
-
-def policy_directories(kind: str, home: Path | None = None) -> list[Path]:
-    """Where policies of one kind are looked up, first match first."""
-    source = checkout()
-    shipped = source if source is not None else Path(sys.prefix) / "share" / "k3"
-    roots = [shipped] if home is None or home == shipped else [home, shipped]
-    return [root / "policies" / kind for root in roots]
 
 
 def model_directory(description: PodDescription, home: Path) -> Path | None:

@@ -20,9 +20,11 @@ import msgspec
 from k3d.errors import ConfigError, NotFound
 from k3d.placement.budget import TierName
 from k3d.placement.placement_map import PlacementMap, number_slots
-from k3d.placement.pod import TIERS, convert_toml, find_policy
+from k3d.placement.pod import TIERS
+from k3d.placement.policy_files import convert_toml, find_policy
 
 SCHEMA = "k3-placement/1"
+SHIPPED = "compare it with the shipped ones in policies/placement"
 TRACED = ("hot-cold", "cost-ranked", "frequency", "optimised")
 MAP_SUFFIX = ".json"
 
@@ -73,7 +75,7 @@ def load_policy(name_or_path: str, home: Path | None = None) -> PlacementPolicy:
         return PlacementPolicy(schema=SCHEMA, policy="map", map=name_or_path, name=name_or_path)
     path = find_policy("placement", name_or_path, home)
     try:
-        policy = convert_toml(path.read_bytes(), PlacementPolicy)
+        policy = convert_toml(path.read_bytes(), PlacementPolicy, SHIPPED)
         _check(policy)
     except ConfigError as error:
         raise ConfigError(f"{path}: {error.message}", hint=error.hint) from error

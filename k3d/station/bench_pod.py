@@ -32,7 +32,8 @@ from k3d.engine.request import ErrorEvent, Request, TokenEvent
 from k3d.errors import ConfigError, K3Error
 from k3d.experts.tiers import ExpertTiers
 from k3d.model.chat_format import ChatOptions
-from k3d.placement.pod import PodDescription, find_policy, load_pod, model_directory
+from k3d.placement.pod import PodDescription, load_pod, model_directory
+from k3d.placement.policy_files import find_policy
 from k3d.station.assembly import Station, StationOptions, assemble
 from k3d.store.home import banks_directory, create_secret, make_home, read_secret
 

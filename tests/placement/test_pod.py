@@ -9,7 +9,8 @@ import pytest
 
 from k3d.errors import CheckpointError, ConfigError, NotFound
 from k3d.placement.model_facts import facts_of, read_model_facts
-from k3d.placement.pod import find_policy, load_pod, parse_pod, policy_directories
+from k3d.placement.pod import load_pod, parse_pod
+from k3d.placement.policy_files import find_policy, policy_directories
 
 STATION = """
 [[node]]

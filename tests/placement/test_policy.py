@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 
 from k3d.errors import ConfigError, NotFound
 from k3d.placement.placement_map import PlacementMap, number_slots
-from k3d.placement.pod import TIERS, load_pod, policy_directories
+from k3d.placement.pod import TIERS, load_pod
 from k3d.placement.policy import TRACED, LayerBounds, PlacementPolicy, load_policy, plan
+from k3d.placement.policy_files import policy_directories
 
 EMBEDDED = {"hbm": 768, "rtx": 768, "grace": 768, "spark": 768}
 LAYERS = range(1, 13)
