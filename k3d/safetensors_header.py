@@ -19,7 +19,7 @@ from typing import Any
 from k3d.errors import CheckpointError
 
 DTYPE_BYTES = {"F64": 8, "F32": 4, "BF16": 2, "F16": 2, "F8_E4M3": 1, "F8_E8M0": 1, "U8": 1,
-               "I64": 8, "I32": 4}  # fmt: skip
+               "I64": 8, "I32": 4, "BOOL": 1}  # fmt: skip
 MAX_HEADER_BYTES = 100_000_000
 _HINT = "the shard is damaged or still being copied; fetch it again"
 

@@ -13,41 +13,13 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from torch.nn.functional import linear, rms_norm, silu
+from torch.nn.functional import linear, rms_norm
 
-from k3d.model.drafter.attention import Attention, attend, attention_from_tensors
+from k3d.model.drafter.attention import attend
 from k3d.model.drafter.config import BlockDrafting, DrafterConfig
+from k3d.model.drafter.layer import DraftLayer
 from k3d.model.drafter.proposal import NOTHING, Proposal, trimmed, written
 from k3d.model.taps import Taps
-
-
-@dataclass(frozen=True)
-class DraftLayer:
-    """gate_up: gate rows, then up rows."""
-
-    input_norm: Tensor
-    attention: Attention
-    post_norm: Tensor
-    gate_up: Tensor
-    down: Tensor
-
-    @classmethod
-    def from_tensors(
-        cls, config: DrafterConfig, tensors: Mapping[str, Tensor], layer: int
-    ) -> DraftLayer:
-        prefix = f"layers.{layer}."
-        gate_up = [tensors[f"{prefix}mlp.{name}_proj.weight"] for name in ("gate", "up")]
-        return cls(
-            tensors[f"{prefix}input_layernorm.weight"],
-            attention_from_tensors(config, tensors, f"{prefix}self_attn."),
-            tensors[f"{prefix}post_attention_layernorm.weight"],
-            torch.cat(gate_up),
-            tensors[f"{prefix}mlp.down_proj.weight"],
-        )
-
-    def mlp(self, x: Tensor) -> Tensor:
-        gate, up = linear(x, self.gate_up).chunk(2, dim=-1)
-        return linear(silu(gate) * up, self.down)
 
 
 @dataclass(frozen=True)
@@ -190,7 +162,7 @@ class DSparkDrafter:
     def row_width(self) -> int:
         return self.config.row_width
 
-    @torch.inference_mode()
+    @torch.no_grad()
     def context_rows(self, taps: Tensor, positions: Tensor, tokens: Tensor) -> Tensor:
         """See Drafter. The following tokens play no part here."""
         return context_rows(self._weights, taps, positions)
