@@ -20,7 +20,7 @@ from tests.ctl.fake_daemons import FakeDaemon, write_script
 
 COMMANDS = [
     ["init"], ["pod", "up"], ["pod", "down"], ["pod", "status"], ["chat"], ["health"], ["logs"],
-    ["bench", "pod"], ["help"],
+    ["bank", "census"], ["bank", "ledger"], ["bench", "pod"], ["help"],
 ]  # fmt: skip
 MANUAL = Path(__file__).resolve().parents[2] / "man"
 
