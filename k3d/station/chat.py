@@ -25,7 +25,7 @@ from k3d.engine.request import (
     Sampling,
     TokenEvent,
 )
-from k3d.errors import ConfigError
+from k3d.errors import CheckpointError, ConfigError, Refused
 from k3d.model.chat_events import Malformed, ReasoningText, ResponseText
 from k3d.model.chat_format import ChatFormat, ChatOptions
 
@@ -52,7 +52,10 @@ def read_request(body: bytes) -> ChatRequest:
     try:
         chat = msgspec.json.decode(body, type=ChatRequest)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise ConfigError(f"the request cannot be read: {error}") from None
+        raise ConfigError(
+            f"the request cannot be read: {error}",
+            hint="send one JSON object with messages, prompt or prompt_ids",
+        ) from None
     given = [f for f in ("messages", "prompt", "prompt_ids") if getattr(chat, f) is not None]
     if len(given) != 1:
         raise ConfigError(
@@ -65,11 +68,17 @@ def read_request(body: bytes) -> ChatRequest:
 
 
 def engine_request(chat: ChatRequest, chat_format: ChatFormat, room: int) -> Request:
-    """Token ids and limits of a request; `room` is the context length."""
+    """Token ids and limits of a request; `room` is the context length.
+
+    Raises ConfigError for a request that makes no sense or asks for what the model cannot do.
+    """
+    if chat.effort is not None and not (chat.thinking and chat.messages is not None):
+        raise ConfigError(
+            f"effort {chat.effort!r} is asked for without thinking",
+            hint="set thinking, and give messages, or leave effort out",
+        )
     if chat.messages is not None:
-        effort = chat.effort or (chat_format.default_effort if chat.thinking else None)
-        options = ChatOptions(thinking=chat.thinking, effort=effort)
-        ids = chat_format.encode(chat.messages, options)
+        ids = _chat_ids(chat.messages, chat, chat_format)
     elif chat.prompt is not None:
         ids = chat_format.tokenizer.encode(chat.prompt)
     else:
@@ -84,6 +93,17 @@ def engine_request(chat: ChatRequest, chat_format: ChatFormat, room: int) -> Req
         sampling=Sampling(chat.temperature, chat.top_p, chat.top_k, chat.seed),
         stop_ids=frozenset((chat_format.stop_id,)),
     )
+
+
+def _chat_ids(
+    messages: list[dict[str, Any]], chat: ChatRequest, chat_format: ChatFormat
+) -> list[int]:
+    effort = chat.effort or (chat_format.default_effort if chat.thinking else None)
+    try:
+        return chat_format.encode(messages, ChatOptions(thinking=chat.thinking, effort=effort))
+    except (CheckpointError, Refused) as error:
+        # An image, or words that the model's release does not have: the request is at fault here.
+        raise ConfigError(error.message, hint=error.hint) from error
 
 
 class _Decoder(Protocol):

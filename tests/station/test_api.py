@@ -16,6 +16,7 @@ from k3d.store.telemetry import read_hops, read_tokens
 from tests.station.conftest import RunningPod
 
 PROMPT = [52, 133, 217, 154]
+HI = [{"role": "user", "content": "Hi"}]
 
 
 def refusal(pod: RunningPod, body: Any) -> tuple[int, dict[str, Any]]:
@@ -62,6 +63,15 @@ def test_a_first_token_carries_no_decode_speed(inproc_pod: RunningPod) -> None:
         ({"prompt": "a", "colour": 1}, "colour"),
         ({"messages": [{"role": "king", "content": "a"}]}, "king"),
         ({"messages": []}, "messages"),
+        (
+            {"messages": HI, "thinking": True, "effort": "max"},
+            "'thinking-effort max', which is not",
+        ),
+        ({"messages": HI, "thinking": True, "effort": "huge"}, "'huge' is not one"),
+        ({"messages": HI, "effort": "low"}, "without thinking"),
+        ({"prompt": "a", "thinking": True, "effort": "low"}, "without thinking"),
+        ({"messages": [{"role": "system", "tools": [{"type": "function"}]}]}, "which is not in"),
+        ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "an image"),
     ],
 )
 def test_a_bad_request_is_one_sentence(
