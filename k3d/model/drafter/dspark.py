@@ -144,9 +144,9 @@ class DSparkDrafter:
         config = weights.config
         assert isinstance(config.drafting, BlockDrafting)
         self.config = config
-        self._weights = weights
-        self._embed = embed
-        self._head = head
+        self.weights = weights
+        self.embed = embed
+        self.head = head
         self._mask = embed[config.drafting.mask_id].float()
         self._temperatures = torch.tensor(config.drafting.temperatures)
 
@@ -165,7 +165,7 @@ class DSparkDrafter:
     @torch.no_grad()
     def context_rows(self, taps: Tensor, positions: Tensor, tokens: Tensor) -> Tensor:
         """See Drafter. The following tokens play no part here."""
-        return context_rows(self._weights, taps, positions)
+        return context_rows(self.weights, taps, positions)
 
     @torch.inference_mode()
     def propose(
@@ -196,15 +196,15 @@ class DSparkDrafter:
     def _draft(
         self, rows: list[Tensor], anchors: Tensor, positions: Tensor, counts: list[int]
     ) -> list[Proposal]:
-        weights, steps = self._weights, max(counts)
+        weights, steps = self.weights, max(counts)
         # Where block rows see later ones, a shorter block would be another draft.
         length = steps if all(self.config.causal) else self.block
         anchors = anchors.clamp(0, self.config.vocab_size - 1)
         embedded = self._mask.repeat(len(rows), length, 1)
-        embedded[:, 0] = self._embed[anchors].float()
+        embedded[:, 0] = self.embed[anchors].float()
         hidden = block_hidden(weights, embedded, positions, [BlockContext(r) for r in rows])
         hidden = hidden[:, :steps]
-        base = linear(hidden, self._head)
+        base = linear(hidden, self.head)
         tokens, scores, before = [], [], []
         previous = anchors
         for step in range(steps):

@@ -59,9 +59,9 @@ class Eagle3Drafter:
         assert isinstance(weights.config.drafting, ChainDrafting)
         self.config = weights.config
         self._drafting = weights.config.drafting
-        self._weights = weights
-        self._embed = embed
-        self._head = head
+        self.weights = weights
+        self.embed = embed
+        self.head = head
         self._to_target = to_target
         self._row_proj = weights.layer.attention.row_proj.contiguous()
 
@@ -82,7 +82,7 @@ class Eagle3Drafter:
         """See Drafter."""
         features = self._features(taps.float())
         raw = linear(self._joined(features, tokens), self._row_proj)
-        rows = self._weights.layer.attention.rows(raw, self.config.rope.at(positions))
+        rows = self.weights.layer.attention.rows(raw, self.config.rope.at(positions))
         return torch.cat((rows, features), dim=-1)
 
     @torch.inference_mode()
@@ -123,7 +123,7 @@ class Eagle3Drafter:
             feature, own = self._step(feature, token, positions - 1 + step, contexts, chain)
             chain = torch.cat((chain, own), dim=1)
             head_input = feature if self._drafting.norm_output else self._normed(feature)
-            logits = linear(head_input, self._head)
+            logits = linear(head_input, self.head)
             score, local = logits.max(dim=-1)
             token = local if self._to_target is None else self._to_target[local]
             tokens.append(token)
@@ -143,7 +143,7 @@ class Eagle3Drafter:
     ) -> tuple[Tensor, Tensor]:
         """One row a lane behind its context and the chain so far: the next feature [lanes,
         hidden] and the row's own latent [lanes, 1, row width]."""
-        layer = self._weights.layer
+        layer = self.weights.layer
         query, own = layer.attention.project(
             self._joined(feature, token), self.config.rope.at(positions)
         )
@@ -158,21 +158,21 @@ class Eagle3Drafter:
         return self._normed(h) if self._drafting.norm_output else h, own
 
     def _features(self, taps: Tensor) -> Tensor:
-        norms = self._weights.tap_norms
+        norms = self.weights.tap_norms
         if norms:
             parts = taps.chunk(len(norms), dim=-1)
             normed = [self._rms(part, norm) for part, norm in zip(parts, norms, strict=True)]
             taps = torch.cat(normed, dim=-1)
-        return linear(taps, self._weights.fc)
+        return linear(taps, self.weights.fc)
 
     def _joined(self, feature: Tensor, token: Tensor) -> Tensor:
         """[embedding | feature], each normed: the layer's input, [rows, 2 hidden]."""
-        embedded = self._embed[token.clamp(0, self.config.vocab_size - 1)].float()
-        embedded = self._rms(embedded, self._weights.layer.input_norm)
-        return torch.cat((embedded, self._rms(feature, self._weights.hidden_norm)), dim=-1)
+        embedded = self.embed[token.clamp(0, self.config.vocab_size - 1)].float()
+        embedded = self._rms(embedded, self.weights.layer.input_norm)
+        return torch.cat((embedded, self._rms(feature, self.weights.hidden_norm)), dim=-1)
 
     def _normed(self, h: Tensor) -> Tensor:
-        return self._rms(h, self._weights.norm)
+        return self._rms(h, self.weights.norm)
 
     def _rms(self, x: Tensor, weight: Tensor) -> Tensor:
         return rms_norm(x, (self.config.hidden_size,), weight, self.config.rms_norm_eps)
