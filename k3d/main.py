@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import ctypes
 import json
+import resource
 import signal
 import sys
 from contextlib import suppress
@@ -14,6 +15,13 @@ from typing import NoReturn
 
 from k3d import __version__
 from k3d.errors import ConfigError, ExitCode, K3Error
+
+MOST_TOKENS = 2**20
+"""The longest context that Kimi-K3 has."""
+MOST_CHUNK = 2**16
+MOST_ROUNDS = 1000
+MOST_DESCRIPTORS = 2**16
+IDS_HINT = "write a JSON list of token ids, as [163584, 1008, 290]"
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -53,7 +61,7 @@ def _parser() -> argparse.ArgumentParser:
     station = verbs.add_parser("station", help="run the Station of a pod")
     station.add_argument("--placement", help="placement policy, a name or a TOML file")
     station.add_argument("--dtype", choices=("bf16", "fp32"), help="activation type")
-    station.add_argument("--chunk", type=_positive, help="prompt tokens a pass")
+    station.add_argument("--chunk", type=_chunk, help="prompt tokens a pass")
     station.add_argument("--transport", choices=("shm", "tcp", "inproc"))
     station.set_defaults(run=_station)
 
@@ -64,8 +72,8 @@ def _parser() -> argparse.ArgumentParser:
     spark.set_defaults(run=_spark)
     bench = verbs.add_parser("bench", help="measure this machine; see k3ctl bench")
     bench.add_argument("what", choices=("pod",))
-    bench.add_argument("--tokens", type=_positive, default=64, help="tokens a prompt")
-    bench.add_argument("--rounds", type=_positive, default=3)
+    bench.add_argument("--tokens", type=_tokens, default=64, help="tokens a prompt")
+    bench.add_argument("--rounds", type=_rounds, default=3)
     bench.add_argument("--transport", choices=("shm", "tcp"))
     bench.add_argument("--placement", help="placement policy, a name or a TOML file")
     bench.add_argument("--json", action="store_true", help="errors as JSON too")
@@ -78,33 +86,47 @@ def _parser() -> argparse.ArgumentParser:
     logits.add_argument("--out", required=True, type=Path, help="float64 .npy [ids, vocab]")
     logits.set_defaults(run=_logits)
     generate = verbs.add_parser("generate", help="greedy continuation of ids, without a pod")
-    generate.add_argument("--max-tokens", type=_positive, default=64)
+    generate.add_argument("--max-tokens", type=_tokens, default=64)
     generate.set_defaults(run=_generate)
     for offline in (logits, generate):
         offline.add_argument("checkpoint", type=Path)
         offline.add_argument("--ids", required=True, type=Path, help="JSON list of token ids")
         offline.add_argument("--dtype", choices=("bf16", "fp32"), default="bf16")
-        offline.add_argument("--chunk", type=_positive, default=256, help="tokens a pass")
+        offline.add_argument("--chunk", type=_chunk, default=256, help="tokens a pass")
         offline.add_argument("--json", action="store_true", help="JSON on stdout, errors too")
     return parser
 
 
-def _positive(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"{text} is below 1")
+def _whole(text: str, most: int) -> int:
+    """A number of an argument, from 1 to `most`. argparse turns the error into a sentence."""
+    # Short enough to be one: Python refuses to read numbers of thousands of digits.
+    value = int(text) if text.isdecimal() and len(text) < 20 else 0
+    if not 1 <= value <= most:
+        raise argparse.ArgumentTypeError(f"{text[:40]!r} is no whole number from 1 to {most:,}")
     return value
+
+
+def _tokens(text: str) -> int:
+    return _whole(text, MOST_TOKENS)
+
+
+def _chunk(text: str) -> int:
+    return _whole(text, MOST_CHUNK)
+
+
+def _rounds(text: str) -> int:
+    return _whole(text, MOST_ROUNDS)
 
 
 def _read_ids(path: Path) -> list[int]:
     try:
         ids = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
-        raise ConfigError(f"ids file {path} cannot be read: {error}") from None
+        raise ConfigError(f"ids file {path} cannot be read: {error}", hint=IDS_HINT) from None
     if not isinstance(ids, list) or not all(type(i) is int for i in ids):
-        raise ConfigError(f"ids file {path} is not a JSON list of token ids")
+        raise ConfigError(f"ids file {path} is not a JSON list of token ids", hint=IDS_HINT)
     if not ids:
-        raise ConfigError(f"ids file {path} holds no token id")
+        raise ConfigError(f"ids file {path} holds no token id", hint=IDS_HINT)
     return ids
 
 
@@ -150,19 +172,17 @@ def _say_leftover(leftover: object) -> None:
 
 
 def _station(options: argparse.Namespace) -> int:
-    _share_arenas()
+    _settle_process()
     from k3d.station.daemon import run_station
 
-    _exit_on_sigterm()
     return run_station(options)
 
 
 def _spark(options: argparse.Namespace) -> int:
-    _share_arenas()
+    _settle_process()
     from k3d.experts.frame_worker import worker_from_facts
     from k3d.node.daemon import run_spark
 
-    _exit_on_sigterm()
     return run_spark(options, worker_from_facts)
 
 
@@ -178,11 +198,27 @@ def _bench(options: argparse.Namespace) -> int:
     return int(ExitCode.OK)
 
 
+def _settle_process() -> None:
+    """What a daemon asks of the system before it starts."""
+    _share_arenas()
+    _take_descriptors()
+    _exit_on_sigterm()
+
+
 def _share_arenas() -> None:
     """Let a daemon's threads share two malloc arenas: glibc gives each its own and keeps them."""
     m_arena_max = -8
     with suppress(OSError, AttributeError):  # not glibc
         ctypes.CDLL(None).mallopt(m_arena_max, 2)
+
+
+def _take_descriptors() -> None:
+    """Raise the soft limit of open files towards the hard one: every connection is one."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = MOST_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, MOST_DESCRIPTORS)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        with suppress(OSError, ValueError):  # it stays as it was
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def _exit_on_sigterm() -> None:

@@ -160,13 +160,19 @@ def test_out_that_cannot_be_written(
         ["--chunk", "many"],
         ["--max-tokens", "-3"],
         ["--max-tokens", "2.5"],
+        ["--max-tokens", "1e9"],
+        ["--max-tokens", str(10**9)],
+        ["--max-tokens", str(10**30)],
+        ["--max-tokens", "9" * 5000],
+        ["--chunk", "65537"],
     ],
 )
 def test_bad_flags(ids: Path, arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
         main(["generate", "folder", "--ids", str(ids), *arguments])
     assert caught.value.code == ExitCode.USAGE
-    assert arguments[0] in capsys.readouterr().err
+    assert arguments[0] in (said := capsys.readouterr().err)
+    assert "is no whole number from 1 to" in said or arguments[0] == "--dtype"
 
 
 def test_nothing_to_run(tiny: Tiny) -> None:
