@@ -18,6 +18,7 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from k3d.errors import ConfigError, K3Error, Refused
+from k3d.node.connections import PatientProtocol
 
 MOST_BODY_BYTES = 8 * 2**20
 
@@ -62,8 +63,8 @@ class NodeServer:
         own = [Route("/health", show_health), Route("/shutdown", shut_down, methods=["POST"])]
         app = Starlette(routes=[*own, *routes], exception_handlers={K3Error: _error_response})
         config = uvicorn.Config(
-            _Guard(app, token), log_config=None, access_log=False, lifespan="off", ws="none",
-            timeout_graceful_shutdown=3, backlog=128,
+            _Guard(app, token), http=PatientProtocol, log_config=None, access_log=False,
+            lifespan="off", ws="none", timeout_graceful_shutdown=3, backlog=128,
         )  # fmt: skip
         self._listener = listener
         self._server = _Server(config, before_end)
@@ -123,7 +124,7 @@ class _Guard:
                 message = await receive()
                 taken += len(message.get("body", b""))
                 if taken > MOST_BODY_BYTES:
-                    raise ConfigError(f"a body may hold {MOST_BODY_BYTES} bytes")
+                    raise ConfigError(f"a body may hold {MOST_BODY_BYTES} bytes", hint="send less")
                 return message
 
             await self._app(scope, counted, send)
