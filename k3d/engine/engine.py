@@ -1,90 +1,59 @@
 """Decoding: requests in, events out, one pass a step.
 
-Requests take turns: a turn is one prompt chunk or one token, so a long prompt delays others by a
-chunk at most. A pass is committed only when it is complete; when a node is lost in the middle,
-nothing happened, and the same pass runs again once the node is back.
+A pass holds the rows of every lane that decodes (its anchor and its drafts) and one chunk of one
+prompt, so lanes share a pass and a long prompt delays them by a small chunk at most. A pass is
+committed only when it is complete; when a node is lost in the middle, nothing happened, and the
+next pass starts from the same tokens once the node is back.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Sequence as Ordered
+from dataclasses import asdict, dataclass, field, replace
 from time import monotonic
 
 import torch
+from torch import Tensor
 
+from k3d.engine.cost_curve import CostCurve
+from k3d.engine.counts import EngineCounts, Totals
+from k3d.engine.drafting import Drafter, Drafting
+from k3d.engine.lane_memory import LaneMemory
+from k3d.engine.lanes import Lanes
+from k3d.engine.pass_plan import Part, PassPlanner
 from k3d.engine.request import (
     ErrorEvent,
     Event,
     FinishEvent,
     FinishReason,
+    PromptEvent,
     Request,
-    Timing,
     TokenEvent,
+    TokenLogprob,
 )
-from k3d.engine.sampling import choose
-from k3d.errors import ConfigError, K3Error, NodeLost, Refused
+from k3d.engine.sampling import Rules, logprobs_of
+from k3d.engine.sequence import Sequence
+from k3d.engine.synthetic import SyntheticAcceptance
+from k3d.engine.verify import Verdict, judge
+from k3d.errors import ConfigError, K3Error, NodeLost
 from k3d.model.kimi_k3 import KimiK3, RoutedExperts
-from k3d.model.lane_state import LaneState
-
-
-@dataclass
-class _Sequence:
-    request: Request
-    submitted: float
-    tokens: list[int]
-    lane: LaneState | None = None
-    started: float | None = None
-    first_token: float | None = None
-
-    def timing(self, now: float) -> Timing:
-        started = self.started if self.started is not None else now
-        first = self.first_token if self.first_token is not None else now
-        return Timing(
-            queue_s=started - self.submitted,
-            prompt_s=first - started,
-            decode_s=now - first,
-            prompt_tokens=len(self.request.prompt),
-            completion_tokens=len(self.tokens) - len(self.request.prompt),
-        )
-
-
-@dataclass(frozen=True)
-class EngineCounts:
-    """Totals since start; seconds are of passes, not of waiting."""
-
-    running: int
-    waiting: int
-    finished: int
-    failed: int
-    prompt_tokens: int
-    prompt_s: float
-    decode_tokens: int
-    decode_s: float
-    passes: int
-
-
-@dataclass
-class _Totals:
-    finished: int = 0
-    failed: int = 0
-    prompt_tokens: int = 0
-    prompt_s: float = 0.0
-    decode_tokens: int = 0
-    decode_s: float = 0.0
-    passes: int = 0
 
 
 @dataclass
 class Limits:
-    """lanes: requests in flight at once; queue: requests that may wait; recover_s: how long a
-    pass waits for a lost node before its requests fail."""
+    """lanes: sequences computed at once; queue: requests that may wait; recover_s: how long a
+    pass waits for a lost node before its requests fail; shared_chunk: prompt tokens in a pass
+    with lanes that decode; row_bytes: for latent and drafter rows; snapshot_bytes: for the states
+    that let a prefix be reused, 0 for none."""
 
-    lanes: int = 8
+    lanes: int = 16
     queue: int = 64
     recover_s: float = 10.0
     max_positions: int = 4096
+    shared_chunk: int = 32
+    row_bytes: int = 96 * 2**20
+    snapshot_bytes: int = 64 * 2**20
 
 
 @dataclass
@@ -95,153 +64,295 @@ class Engine:
     experts: RoutedExperts
     chunk: int
     limits: Limits = field(default_factory=Limits)
+    drafter: Drafter | None = None
+    synthetic: SyntheticAcceptance | None = None
     clock: Callable[[], float] = monotonic
 
     def __post_init__(self) -> None:
         if not 1 <= self.chunk <= self.model.max_rows:
             raise ConfigError(f"chunk {self.chunk} is not between 1 and {self.model.max_rows}")
-        self._waiting: deque[_Sequence] = deque()
-        self._running: deque[_Sequence] = deque()
-        self._totals = _Totals()
+        if self.synthetic is not None and (self.drafter is None or self.limits.snapshot_bytes):
+            raise ConfigError("synthetic acceptance needs a drafter and no prefix reuse")
+        memory = LaneMemory(
+            self.model.config,
+            self.model.dtype,
+            row_bytes=self.limits.row_bytes,
+            snapshot_bytes=self.limits.snapshot_bytes,
+            draft_width=self.drafter.row_width if self.drafter is not None else 0,
+        )
+        self.curve = CostCurve()
+        self.lanes = Lanes(memory, self.limits.lanes, self.limits.queue, self.clock)
+        self._drafting = Drafting(self.drafter, self.curve, self.clock, self.synthetic)
+        self._planner = PassPlanner(
+            self.lanes, self._drafting, self.model.max_rows, self.chunk, self.limits.shared_chunk
+        )
+        self._arrivals = 0
+        self._totals = Totals()
         self._lost: NodeLost | None = None
         self._lost_at = 0.0
 
     @property
     def idle(self) -> bool:
-        return not self._running and not self._waiting
+        return self.lanes.empty
 
     @property
     def lost(self) -> NodeLost | None:
         """The node that the pass in hand waits for."""
         return self._lost
 
+    @property
+    def most_positions(self) -> int:
+        """Prompt and answer together."""
+        config = self.model.config
+        most = min(self.limits.max_positions, config.max_positions or self.limits.max_positions)
+        return min(most, self.lanes.memory.most_positions)
+
+    @property
+    def synthetic_acceptance(self) -> float | None:
+        """Set: drafts are accepted unchecked, and no answer is the model's."""
+        return self.synthetic.length if self.synthetic is not None else None
+
     def submit(self, request: Request) -> None:
         """Queue a request. Raises ConfigError for one that cannot run, Refused when full."""
-        config = self.model.config
+        self._check(request)
+        rules = Rules(request, self.model.config.vocab_size)
+        self._arrivals += 1
+        self.lanes.enter(
+            Sequence(request, self._arrivals, self.clock(), list(request.prompt), rules)
+        )
+
+    def _check(self, request: Request) -> None:
+        vocab = self.model.config.vocab_size
         request.sampling.check()
         if not request.prompt:
             raise ConfigError("the prompt holds no token")
-        bad = next((t for t in request.prompt if not 0 <= t < config.vocab_size), None)
+        ids = (*request.prompt, *request.stop_ids, *(t for t, _ in request.sampling.logit_bias))
+        bad = next((token for token in ids if not 0 <= token < vocab), None)
         if bad is not None:
-            raise ConfigError(f"token id {bad} is not in a vocabulary of {config.vocab_size}")
-        if request.max_tokens < 1:
-            raise ConfigError(f"max_tokens {request.max_tokens} is below 1")
-        most = min(self.limits.max_positions, config.max_positions or self.limits.max_positions)
-        if len(request.prompt) + request.max_tokens > most:
+            raise ConfigError(f"token id {bad} is not in a vocabulary of {vocab}")
+        least = 0 if request.prompt_logprobs else 1
+        if request.max_tokens < least:
+            raise ConfigError(f"max_tokens {request.max_tokens} is below {least}")
+        if request.min_tokens > request.max_tokens:
+            raise ConfigError(
+                f"min_tokens {request.min_tokens} is above max_tokens {request.max_tokens}"
+            )
+        if request.draft_rows is not None and request.draft_rows < 1:
+            raise ConfigError(f"draft_rows {request.draft_rows} is below 1")
+        if len(request.prompt) + request.max_tokens > self.most_positions:
             raise ConfigError(
                 f"a prompt of {len(request.prompt)} tokens and {request.max_tokens} to come exceed "
-                f"the context of {most}",
+                f"the context of {self.most_positions}",
                 hint="shorten the prompt or ask for fewer tokens",
             )
-        if len(self._waiting) >= self.limits.queue:
-            raise Refused(f"{len(self._waiting)} requests are waiting", hint="try again later")
-        self._waiting.append(_Sequence(request, self.clock(), list(request.prompt)))
 
     def cancel(self, request_id: str) -> list[Event]:
         """End a request between passes; unknown ids are already gone."""
-        for queue in (self._running, self._waiting):
-            for sequence in queue:
-                if sequence.request.id == request_id:
-                    queue.remove(sequence)
-                    if self.idle:
-                        self._lost = None  # nobody waits for the node any more
-                    return [self._finish(sequence, "cancelled")]
-        return []
+        sequence = self.lanes.find(request_id)
+        if sequence is None:
+            return []
+        event = self._finish(sequence, "cancelled")
+        if self.idle:
+            self._lost = None  # nobody waits for the node any more
+        return [event]
 
     def step(self) -> list[Event]:
-        """One pass for the request whose turn it is; [] when idle or waiting for a node."""
-        while self._waiting and len(self._running) < self.limits.lanes:
-            self._running.append(self._waiting.popleft())
-        if not self._running:
-            return []
-        sequence = self._running.popleft()
+        """One pass over all lanes; [] when idle or waiting for a node."""
+        self.lanes.admit()
         begun = self.clock()
+        parts = self._planner.plan()
+        if not parts:
+            return []
         try:
-            events, done = self._turn(sequence)
+            events = self._run(parts)
         except NodeLost as lost:
             self.experts.abandon()
-            return self._wait_for(lost, sequence, begun)
+            return self._wait_for(lost, begun)
         except K3Error as error:
             self.experts.abandon()
             self._lost = None
-            return [self._fail(sequence, error)]
+            return [self._fail(part.sequence, error) for part in parts]
         self._lost = None
-        if not done:
-            self._running.append(sequence)
         return events
 
     def fail_all(self, error: K3Error) -> list[Event]:
         """End every request with `error`."""
         self._lost = None
-        sequences = [*self._running, *self._waiting]
-        self._running.clear()
-        self._waiting.clear()
-        return [self._fail(sequence, error) for sequence in sequences]
+        return [
+            self._fail(sequence, error) for sequence in (*self.lanes.running, *self.lanes.waiting)
+        ]
 
     def counts(self) -> EngineCounts:
+        totals = asdict(self._totals)
+        for name in ("verified", "accepted", "rows"):
+            totals[name] = tuple(totals[name])
+        totals["decode_s"] += self._drafting.spent_s
+        memory = self.lanes.memory
+        cache = memory.cache
         return EngineCounts(
-            running=len(self._running), waiting=len(self._waiting), **self._totals.__dict__
+            running=len(self.lanes.running),
+            waiting=len(self.lanes.waiting),
+            draft_s=self._drafting.spent_s,
+            preempted=self.lanes.preempted,
+            pages=memory.pages.total,
+            free_pages=memory.pages.free,
+            cache=cache.counts() if cache is not None else None,
+            cost=self.curve.line,
+            **totals,
         )
 
-    def _turn(self, sequence: _Sequence) -> tuple[list[Event], bool]:
-        request = sequence.request
-        if sequence.lane is None:
-            capacity = len(request.prompt) + request.max_tokens
-            sequence.lane = LaneState(self.model.config, self.model.dtype, capacity)
-            sequence.started = self.clock()
-        lane = sequence.lane
+    def _run(self, parts: list[Part]) -> list[Event]:
+        """One pass; every part's rows are read, and committed as far as they hold."""
         begun = self.clock()
-        rows = sequence.tokens[lane.position : lane.position + self.chunk]
         with torch.inference_mode():
-            logits = self.model.forward(
-                torch.tensor(rows), lane, self.experts, slice(len(rows) - 1, None)
-            )
-            if not torch.isfinite(logits).all():
-                raise K3Error(
-                    f"the pass at position {lane.position} gave logits that are not numbers",
-                    hint="verify the checkpoint and the banks",
-                )
-        lane.commit(len(rows))
-        self._count_pass(sequence, len(rows), self.clock() - begun)
-        if lane.position < len(sequence.tokens):
-            return [], False  # more prompt to come
-        token = choose(logits[0], request.sampling, lane.position)
-        now = self.clock()
-        if sequence.first_token is None:
-            sequence.first_token = now
-        if token in request.stop_ids:
-            return [self._finish(sequence, "stop")], True
-        sequence.tokens.append(token)
-        events: list[Event] = [TokenEvent(request.id, token, lane.position)]
-        if len(sequence.tokens) == len(request.prompt) + request.max_tokens:
-            return [*events, self._finish(sequence, "length")], True
-        return events, False
+            spans = [part.span for part in parts]
+            wanted = _wanted(parts)
+            result = self.model.forward(spans, self.experts, wanted, self._drafting.taps)
+            logits = result.logits.split([len(part.wanted) for part in parts])
+            taps: Ordered[Tensor | None] = [None] * len(parts)
+            if result.taps is not None:
+                taps = result.taps.split([part.rows for part in parts])
+            events: list[Event] = []
+            fed: list[tuple[Sequence, int, Tensor]] = []
+            used: list[int] = []
+            for part, own, tapped in zip(parts, logits, taps, strict=True):
+                start = part.sequence.position
+                read = self._read_chunk if part.draft is None else self._read_round
+                used.append(read(part, own, events))
+                if tapped is not None and part.sequence.lane is not None:
+                    fed.append((part.sequence, start, tapped[: used[-1]]))
+            self._drafting.feed(fed)
+        self._count_pass(parts, used, self.clock() - begun)
+        return events
 
-    def _count_pass(self, sequence: _Sequence, rows: int, seconds: float) -> None:
+    def _read_round(self, part: Part, logits: Tensor, events: list[Event]) -> int:
+        """A lane's verification: its tokens become events, its accepted rows are committed.
+        Returns the rows used."""
+        sequence, draft = part.sequence, part.draft
+        assert draft is not None
+        good = _leading_numbers(logits)
+        if good == 0:
+            events.append(self._fail(sequence, _not_numbers(sequence)))
+            return 0
+        forced = self.synthetic.next() if self.synthetic is not None else None
+        verdict = judge(sequence, logits[:good], draft.tokens[: good - 1], forced)
+        accepted = verdict.rows - 1
+        sequence.rounds += 1
+        sequence.drafted += len(draft.tokens)
+        sequence.accepted += accepted
+        self._totals.note_round(len(draft.tokens), accepted)
+        self._drafting.learn(sequence, draft, accepted)
+        self._write(part, verdict, events)
+        return verdict.rows
+
+    def _read_chunk(self, part: Part, logits: Tensor, events: list[Event]) -> int:
+        """A chunk is committed; the last one of a prompt gives the first token."""
+        sequence = part.sequence
+        if _leading_numbers(logits) < logits.shape[0]:
+            events.append(self._fail(sequence, _not_numbers(sequence)))
+            return 0
+        if sequence.request.prompt_logprobs and not sequence.written:
+            self._report_prompt(sequence, logits, events)
+        if part.rows < sequence.behind:
+            self._commit(part, part.rows)
+        elif sequence.room == 0:  # only the prompt's log probabilities were asked for
+            self._commit(part, part.rows)
+            events.append(self._finish(sequence, "length"))
+        else:
+            verdict = judge(sequence, logits[-1:], ())
+            self._write(part, replace(verdict, rows=part.rows), events)
+        return part.rows
+
+    def _write(self, part: Part, verdict: Verdict, events: list[Event]) -> None:
+        """Tokens into the sequence, rows into its lane, and the end if this is it."""
+        sequence = part.sequence
+        if sequence.first_token is None:
+            sequence.first_token = self.clock()
+        logprobs: Ordered[TokenLogprob | None] = verdict.logprobs or [None] * len(verdict.tokens)
+        for token, logprob in zip(verdict.tokens, logprobs, strict=True):
+            position = len(sequence.tokens)
+            events.append(TokenEvent(sequence.request.id, token, position, logprob))
+            sequence.tokens.append(token)
+        self._commit(part, verdict.rows)
+        if verdict.stop_id is not None:
+            events.append(self._finish(sequence, "stop", verdict.stop_id))
+        elif sequence.room == 0:
+            events.append(self._finish(sequence, "length"))
+
+    def _report_prompt(self, sequence: Sequence, logits: Tensor, events: list[Event]) -> None:
+        """Row i of a chunk says how likely the prompt's next token was. A preempted lane reads
+        rows again that it reported before."""
+        prompt, top = sequence.request.prompt, sequence.request.logprobs or 0
+        start = sequence.reported
+        found = []
+        for row in range(start - 1 - sequence.position, logits.shape[0]):
+            place = sequence.position + row + 1
+            if row >= 0 and place < len(prompt):
+                found.append(logprobs_of(logits[row], prompt[place], top))
+        if found:
+            sequence.reported += len(found)
+            events.append(PromptEvent(sequence.request.id, start, tuple(found)))
+
+    def _commit(self, part: Part, rows: int) -> None:
+        before = part.sequence.position
+        snapshots = self.model.commit(part.span, rows)
+        self.lanes.memory.keep(part.sequence, before, snapshots)
+
+    def _count_pass(self, parts: list[Part], used: list[int], seconds: float) -> None:
         totals = self._totals
         totals.passes += 1
-        if sequence.first_token is None:
-            totals.prompt_tokens += rows
-            totals.prompt_s += seconds
-        else:
-            totals.decode_tokens += rows
-            totals.decode_s += seconds
+        rows = sum(part.rows for part in parts)
+        for part, count in zip(parts, used, strict=True):
+            share = seconds * part.rows / rows
+            if part.draft is None:
+                totals.prompt_tokens += count
+                totals.prompt_s += share
+            else:
+                totals.decode_tokens += count
+                totals.decode_s += share
+        if all(part.draft is not None for part in parts):
+            self.curve.note_pass(rows, seconds)
 
-    def _wait_for(self, lost: NodeLost, sequence: _Sequence, begun: float) -> list[Event]:
-        """Keep the request's turn until the node is back or the time since its pass began is up."""
-        self._running.appendleft(sequence)
-        now = self.clock()
+    def _wait_for(self, lost: NodeLost, begun: float) -> list[Event]:
+        """Keep everything until the node is back or the time since the pass began is up."""
         if self._lost is None:
             self._lost_at = begun
         self._lost = lost
-        if now - self._lost_at < self.limits.recover_s:
+        if self.clock() - self._lost_at < self.limits.recover_s:
             return []
         return self.fail_all(lost)
 
-    def _finish(self, sequence: _Sequence, reason: FinishReason) -> FinishEvent:
+    def _finish(
+        self, sequence: Sequence, reason: FinishReason, stop_id: int | None = None
+    ) -> FinishEvent:
+        self.lanes.remove(sequence)
         self._totals.finished += 1
-        return FinishEvent(sequence.request.id, reason, sequence.timing(self.clock()))
+        self._totals.cancelled += reason == "cancelled"
+        return FinishEvent(sequence.request.id, reason, sequence.timing(self.clock()), stop_id)
 
-    def _fail(self, sequence: _Sequence, error: K3Error) -> ErrorEvent:
+    def _fail(self, sequence: Sequence, error: K3Error) -> ErrorEvent:
+        self.lanes.remove(sequence)
         self._totals.failed += 1
         return ErrorEvent(sequence.request.id, error, sequence.timing(self.clock()))
+
+
+def _wanted(parts: list[Part]) -> Tensor:
+    """Rows of a pass whose logits are needed, i64."""
+    rows: list[int] = []
+    start = 0
+    for part in parts:
+        rows += [start + row for row in part.wanted]
+        start += part.rows
+    return torch.tensor(rows, dtype=torch.int64)
+
+
+def _leading_numbers(logits: Tensor) -> int:
+    """Rows before the first that holds something that is not a number."""
+    return int(torch.isfinite(logits).all(-1).int().cumprod(0).sum())
+
+
+def _not_numbers(sequence: Sequence) -> K3Error:
+    return K3Error(
+        f"the pass at position {sequence.position} gave logits that are not numbers",
+        hint="verify the checkpoint and the banks",
+    )

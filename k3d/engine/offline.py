@@ -17,8 +17,9 @@ from k3d.experts.source import ExpertSource
 from k3d.experts.tiers import ExpertTiers, LocalTier
 from k3d.experts.worker import SliceWorker
 from k3d.model.checkpoint import Checkpoint, Leftover
-from k3d.model.kimi_k3 import KimiK3
+from k3d.model.kimi_k3 import KimiK3, Span
 from k3d.model.lane_state import LaneState
+from k3d.model.row_pages import RowPages, pages_for
 from k3d.model.weights import load_weights
 
 
@@ -39,13 +40,13 @@ class OfflineModel:
     def logits(self, ids: list[int], chunk: int) -> Tensor:
         """f64 [len(ids), vocab]: row t after ids[0..t]."""
         self._check(ids)
-        lane = LaneState(self.config, self.model.dtype, len(ids))
+        lane = LaneState.alone(self.config, self.model.dtype, len(ids))
         rows = []
         with torch.inference_mode():
             for start in range(0, len(ids), chunk):
-                part = torch.tensor(ids[start : start + chunk])
-                rows.append(self.model.forward(part, lane, self.experts, slice(None)))
-                lane.commit(len(part))
+                span = Span(lane, ids[start : start + chunk])
+                rows.append(self.model.forward([span], self.experts, slice(None)).logits)
+                self.model.commit(span, len(span.tokens))
         logits = torch.cat(rows)
         if not torch.isfinite(logits).all():
             raise K3Error("the checkpoint gives logits that are not numbers")
@@ -53,7 +54,7 @@ class OfflineModel:
 
     def generate(self, ids: list[int], max_tokens: int, chunk: int) -> list[int]:
         """Greedy continuation; stops after max_tokens, never at a stop id."""
-        limits = Limits(max_positions=len(ids) + max_tokens)
+        limits = _limits(self.model, len(ids) + max_tokens)
         engine = Engine(self.model, self.experts, chunk, limits)
         engine.submit(Request("offline", tuple(ids), max_tokens))
         tokens: list[int] = []
@@ -71,6 +72,12 @@ class OfflineModel:
         bad = next((i for i in ids if not 0 <= i < self.config.vocab_size), None)
         if bad is not None:
             raise ConfigError(f"token id {bad} is not in a vocabulary of {self.config.vocab_size}")
+
+
+def _limits(model: KimiK3, positions: int) -> Limits:
+    """Room for one sequence, and nothing kept for another."""
+    row_bytes = RowPages.bytes_each(model.config, model.dtype) * pages_for(positions)
+    return Limits(lanes=1, max_positions=positions, row_bytes=row_bytes, snapshot_bytes=0)
 
 
 def local_experts(source: ExpertSource) -> ExpertTiers:

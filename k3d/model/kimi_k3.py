@@ -1,12 +1,18 @@
-"""The forward pass of Kimi-K3 over the rows of one lane.
+"""The forward pass of Kimi-K3 over the rows of several lanes.
 
-A pass reads its lane's committed state and writes persistent buffers; routed experts are behind
-one call that neither knows nor asks where an expert lives. Dtypes at the borders between
-operations are the model's (bf16, or float32 in the fp32 mode); inside an operation it is float64.
+A pass reads its lanes' committed state and writes beyond it; `commit` counts rows in. Routed
+experts are behind one call that neither knows nor asks where an expert lives. Dtypes at the
+borders between operations are the model's (bf16, or float32 in the fp32 mode); inside an
+operation it is float64.
+
+What mixes rows of one lane (convolution, recurrence, attention) runs a lane at a time; everything
+else runs over all rows at once. A row's result depends on its own lane alone.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 import torch
@@ -14,21 +20,19 @@ from k3_kernels import (
     absorbed_attention,
     attn_res_mix,
     gated_head_norm,
-    kda_gate,
-    kda_rows,
-    l2_norm,
     linear,
     rms_norm,
     route,
-    short_conv,
     situ,
 )
-from k3_kernels.conv import TAPS
+from k3_kernels.kda import KdaRows
 from k3_kernels.norm import sigmoid
 from torch import Tensor
 
 from k3d.model.config import LATENT_NORM_EPS, ModelConfig
-from k3d.model.lane_state import LaneState
+from k3d.model.kda_state import KdaInputs, KdaRecord, convolve, replay
+from k3d.model.lane_state import LaneState, Snapshots, Workspace
+from k3d.model.taps import Taps
 from k3d.model.weights import KdaWeights, MlaWeights, MlpWeights, ModelWeights, MoeWeights
 
 
@@ -48,6 +52,29 @@ class RoutedExperts(Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class Span:
+    """A lane's rows in a pass: the tokens at lane.position, lane.position + 1, ...
+
+    `ahead`: some of the rows may be taken back. Otherwise they are a chunk of a prompt, committed
+    whole; a pass holds one chunk at most. For snapshot_every see LaneState.begin.
+    """
+
+    lane: LaneState
+    tokens: Sequence[int]
+    ahead: bool = False
+    snapshot_every: int = 0
+
+
+@dataclass(frozen=True)
+class PassResult:
+    """logits f64 [wanted rows, vocab]; taps [rows, taps * hidden] in the model's dtype, for the
+    layers asked for."""
+
+    logits: Tensor
+    taps: Tensor | None
+
+
 class KimiK3:
     """The model; `max_rows` bounds the rows of a pass and sizes its buffers."""
 
@@ -61,26 +88,38 @@ class KimiK3:
         blocks = -(-config.layers // config.attn_res_block)
         # [rows, sources, hidden]: the AttnRes bank in order of creation, the live residual last.
         self._sources = torch.zeros(max_rows, blocks + 1, config.hidden_size, dtype=dtype)
+        self._workspace = Workspace(config, dtype)
+        self._kda_index = {layer: index for index, layer in enumerate(config.kda_layers)}
 
     def forward(
-        self, tokens: Tensor, lane: LaneState, experts: RoutedExperts, wanted: slice
-    ) -> Tensor:
-        """Run tokens i64 [rows] at lane.position...; logits f64 [wanted rows, vocab].
-
-        The caller commits the lane when it accepts the pass.
-        """
+        self,
+        spans: Sequence[Span],
+        experts: RoutedExperts,
+        wanted: slice | Tensor,
+        taps: Taps | None = None,
+    ) -> PassResult:
+        """One pass over the rows of `spans`, one span a lane; logits of the `wanted` rows."""
         config, weights = self.config, self.weights
+        assert sum(not span.ahead for span in spans) <= 1, "one chunk a pass"
+        tokens = torch.tensor([token for span in spans for token in span.tokens])
+        for span in spans:
+            work = None if span.ahead else self._workspace
+            span.lane.begin(len(span.tokens), work, span.snapshot_every)
+        counts = [len(span.tokens) for span in spans]
+        lanes = [span.lane for span in spans]
+        raw = taps.layers if taps and taps.stream == "raw_prefix" else ()
+        mixes = taps.layers if taps and taps.stream == "materialized" else ()
+        tapped: list[Tensor] = []
+
         sources = self._sources[: tokens.shape[0]]
         sources[:, 0] = weights.embed[tokens].to(self.dtype)
         live = 0
         for index, layer in enumerate(weights.layers):
             mixed = self._mix(sources[:, : live + 1], layer.attn_query) if live else sources[:, 0]
-            attended = self._attention(
-                index,
-                layer.attention,
-                rms_norm(mixed, layer.input_norm, config.rms_norm_eps),
-                lane,
-            )
+            if index - 1 in mixes:
+                tapped.append(mixed)
+            x = rms_norm(mixed, layer.input_norm, config.rms_norm_eps)
+            attended = self._attention(index, layer.attention, x, lanes, counts)
             if index % config.attn_res_block == 0:
                 live += 1  # the residual so far joins the bank; a new one starts
                 sources[:, live] = attended
@@ -92,70 +131,95 @@ class KimiK3:
                 sources[:, live] += self._moe(index, layer.mlp, x, experts)
             else:
                 sources[:, live] += self._mlp(layer.mlp, x)
+            if index in raw:
+                tapped.append(sources[:, live].clone())
+        if config.layers - 1 in mixes:
+            tapped.append(self._mix(sources[:, : live + 1], weights.output_query))
         mixed = self._mix(sources[wanted, : live + 1], weights.output_query)
-        return linear(rms_norm(mixed, weights.norm, config.rms_norm_eps), weights.head)
+        logits = linear(rms_norm(mixed, weights.norm, config.rms_norm_eps), weights.head)
+        return PassResult(logits, torch.cat(tapped, -1) if tapped else None)
+
+    def commit(self, span: Span, rows: int) -> Snapshots:
+        """Count the first `rows` rows of a span of the last pass in; see LaneState.commit."""
+        return span.lane.commit(rows, self._replay)
+
+    def _replay(self, index: int, state: KdaRows, conv: Tensor, record: KdaRecord) -> None:
+        weights = self.weights.layers[self.config.kda_layers[index]].attention
+        assert isinstance(weights, KdaWeights)
+        replay(state, conv, record, weights, self.config)
 
     def _mix(self, sources: Tensor, query: Tensor) -> Tensor:
         return attn_res_mix(sources, query, self.config.rms_norm_eps)
 
     def _attention(
-        self, index: int, weights: KdaWeights | MlaWeights, x: Tensor, lane: LaneState
+        self,
+        index: int,
+        weights: KdaWeights | MlaWeights,
+        x: Tensor,
+        lanes: list[LaneState],
+        counts: list[int],
     ) -> Tensor:
         if isinstance(weights, MlaWeights):
-            return self._mla(weights, x, lane.latents(index), lane.position)
-        return self._kda(index, weights, x, lane)
+            return self._mla(index, weights, x, lanes, counts)
+        return self._kda(self._kda_index[index], weights, x, lanes, counts)
 
-    def _kda(self, index: int, weights: KdaWeights, x: Tensor, lane: LaneState) -> Tensor:
+    def _kda(
+        self, index: int, weights: KdaWeights, x: Tensor, lanes: list[LaneState], counts: list[int]
+    ) -> Tensor:
         config = self.config
         rows, heads, dim = x.shape[0], config.kda_heads, config.kda_head_dim
         channels = heads * dim
-        side = lane.kda_work(index)
         projected = linear(x, weights.in_proj).to(self.dtype)
         qkv, gate, low_rank, beta = projected.split([3 * channels, channels, dim, heads], dim=-1)
-        samples = torch.cat((side.conv, qkv))
-        side.conv.copy_(samples[-(TAPS - 1) :])
-        mixed = short_conv(samples, weights.conv).view(rows, 3, heads, dim)
-        decay = kda_gate(
-            linear(low_rank, weights.f_b).to(self.dtype).view(rows, heads, dim), weights.gate
-        )
-        out = kda_rows(
-            l2_norm(mixed[:, 0]) * dim**-0.5,
-            l2_norm(mixed[:, 1]),
-            mixed[:, 2],
-            decay,
-            sigmoid(beta.double()),
-            side.rows,
-            lane.position,
-        )
+        record = KdaRecord(qkv, low_rank, beta)
+        mixed = convolve([lane.kda.conv[index] for lane in lanes], qkv, counts, weights)
+        inputs = KdaInputs.of(record, mixed, weights, config)
+        outputs = []
+        start = 0
+        for lane, count in zip(lanes, counts, strict=True):
+            part = slice(start, start + count)
+            outputs.append(lane.run_kda(index, inputs.cut(part), record.cut(part)))
+            start = part.stop
         normed = gated_head_norm(
-            out.to(self.dtype), weights.o_norm, gate.reshape(rows, heads, dim), config.rms_norm_eps
+            torch.cat(outputs).to(self.dtype),
+            weights.o_norm,
+            gate.reshape(rows, heads, dim),
+            config.rms_norm_eps,
         )
         return linear(normed.reshape(rows, channels), weights.o_proj).to(self.dtype)
 
-    def _mla(self, weights: MlaWeights, x: Tensor, latents: Tensor, position: int) -> Tensor:
+    def _mla(
+        self, index: int, weights: MlaWeights, x: Tensor, lanes: list[LaneState], counts: list[int]
+    ) -> Tensor:
         config = self.config
         rows, heads, rank = x.shape[0], config.heads, config.kv_lora_rank
         projected = linear(x, weights.in_proj).to(self.dtype)
         low_rank, kv, gate = projected.split(
             [config.q_lora_rank, rank + config.rope_dim, heads * config.v_dim], dim=-1
         )
-        latents[position : position + rows, :rank] = rms_norm(
-            kv[:, :rank], weights.kv_a_norm, LATENT_NORM_EPS
-        )
-        latents[position : position + rows, rank:] = kv[:, rank:]
+        latent = rms_norm(kv[:, :rank], weights.kv_a_norm, LATENT_NORM_EPS)
+        kept = torch.cat((latent, kv[:, rank:]), dim=-1)
         low_rank = rms_norm(low_rank, weights.q_a_norm, LATENT_NORM_EPS)
         query = linear(low_rank, weights.q_b).to(self.dtype).view(rows, heads, -1).transpose(0, 1)
         nope, shared = query.split([config.nope_dim, config.rope_dim], dim=-1)
         absorbed = torch.cat((linear(nope, weights.key_up), shared.double()), dim=-1)
-        context = absorbed_attention(
-            absorbed,
-            latents[: position + rows],
-            torch.arange(position, position + rows),
-            rank,
-            (config.nope_dim + config.rope_dim) ** -0.5,
-        )
-        values = linear(context, weights.value_up).to(self.dtype)  # [heads, rows, v]
-        values = values.transpose(0, 1).reshape(rows, -1).double()
+        contexts = []
+        start = 0
+        for lane, count in zip(lanes, counts, strict=True):
+            part = slice(start, start + count)
+            lane.write_latents(index, kept[part])
+            contexts.append(
+                absorbed_attention(
+                    absorbed[:, part],
+                    lane.latents(index),
+                    torch.arange(lane.position, lane.position + count),
+                    rank,
+                    (config.nope_dim + config.rope_dim) ** -0.5,
+                )
+            )
+            start = part.stop
+        values = linear(torch.cat(contexts, dim=1), weights.value_up).to(self.dtype)
+        values = values.transpose(0, 1).reshape(rows, -1).double()  # [heads, rows, v] ->
         gated = (values * sigmoid(gate.double())).to(self.dtype)
         return linear(gated, weights.o_proj).to(self.dtype)
 

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 
 from k3d.engine.offline import OfflineModel
+from k3d.model.kimi_k3 import Span
 from k3d.model.lane_state import LaneState
 
 ROWS = (1, 2, 4, 8, 16, 64, 256)
@@ -44,13 +45,17 @@ def main() -> None:
 
 def _pass_s(offline: OfflineModel, rows: int) -> float:
     """Seconds of one pass of `rows` rows behind a prompt."""
-    lane = LaneState(offline.config, offline.model.dtype, PROMPT + rows)
-    ids = torch.arange(PROMPT + rows) * 37 % 256
+    model = offline.model
+    lane = LaneState.alone(offline.config, model.dtype, PROMPT + rows)
+    ids = [each * 37 % 256 for each in range(PROMPT + rows)]
     with torch.inference_mode():
-        offline.model.forward(ids[:PROMPT], lane, offline.experts, slice(-1, None))
-        lane.commit(PROMPT)
+        prompt = Span(lane, ids[:PROMPT])
+        model.forward([prompt], offline.experts, slice(-1, None))
+        model.commit(prompt, PROMPT)
         begun = time.perf_counter()
-        offline.model.forward(ids[PROMPT:], lane, offline.experts, slice(None))
+        span = Span(lane, ids[PROMPT:], ahead=rows <= FITTED)
+        model.forward([span], offline.experts, slice(None))
+        model.commit(span, rows)
         return time.perf_counter() - begun
 
 

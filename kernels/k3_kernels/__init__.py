@@ -8,7 +8,7 @@ from k3_kernels.attn_res import attn_res_mix
 from k3_kernels.conv import short_conv
 from k3_kernels.experts import ExpertWeights, expert_contributions
 from k3_kernels.grid import to_grid
-from k3_kernels.kda import KdaGate, kda_gate, kda_recurrent, kda_rows
+from k3_kernels.kda import KdaGate, kda_gate, kda_recurrent, kda_rows, kda_rows_ahead
 from k3_kernels.linear import Weight, linear
 from k3_kernels.mla import absorbed_attention
 from k3_kernels.norm import gated_head_norm, l2_norm, rms_norm
@@ -26,6 +26,7 @@ __all__ = [
     "kda_gate",
     "kda_recurrent",
     "kda_rows",
+    "kda_rows_ahead",
     "l2_norm",
     "linear",
     "rms_norm",

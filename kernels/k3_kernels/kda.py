@@ -13,7 +13,8 @@ the log decays since the anchor, unrolling gives
 
 A row needs the anchor and the rows of its own block before it, nothing else: a prompt's rows and
 a decoded row run the same arithmetic whatever the chunk, the state is written once in sixteen
-rows instead of every row, and taking rows back is forgetting them.
+rows instead of every row, and taking rows back is forgetting them: `kda_rows_ahead` runs rows
+that may be taken back without moving the anchor.
 
 Sixteen rows of decay >= -5 keep |G| <= 80, so e^-G stays finite in float32's exponent range too.
 """
@@ -49,9 +50,10 @@ def kda_gate(z: Tensor, gate: KdaGate) -> Tensor:
 class KdaRows:
     """The rows of the block in progress: f64, row-first, written in place.
 
-    inverse_key = e^-G k [16, heads, key], delta [16, heads, value], decay = G of the last row
-    [heads, key]. With `anchor` [heads, key, value] this is a layer's state; the anchor is f32 on
-    its grid, or f64 when the state is fine.
+    inverse_key = e^-G k [16, heads, key], delta [16, heads, value], decay = G [16, heads, key].
+    With `anchor` [heads, key, value] this is a layer's state; the anchor is f32 on its grid, or
+    f64 when the state is fine. At position p the first p % 16 rows count; the others hold
+    anything.
     """
 
     anchor: Tensor
@@ -66,7 +68,7 @@ class KdaRows:
             anchor=torch.zeros(heads, key, value, dtype=wide if fine else torch.float32),
             inverse_key=torch.zeros(BLOCK_ROWS, heads, key, dtype=wide),
             delta=torch.zeros(BLOCK_ROWS, heads, value, dtype=wide),
-            decay=torch.zeros(heads, key, dtype=wide),
+            decay=torch.zeros(BLOCK_ROWS, heads, key, dtype=wide),
         )
 
     @property
@@ -79,9 +81,37 @@ class KdaRows:
         self.delta.copy_(other.delta)
         self.decay.copy_(other.decay)
 
-    def zero_(self) -> None:
-        for tensor in (self.anchor, self.inverse_key, self.delta, self.decay):
-            tensor.zero_()
+    def clone(self) -> KdaRows:
+        return KdaRows(
+            self.anchor.clone(), self.inverse_key.clone(), self.delta.clone(), self.decay.clone()
+        )
+
+    def fold_(self) -> None:
+        """Move the anchor over sixteen rows; a coarse one is rounded to the grid of its dot
+        products."""
+        decay = self.decay[-1]
+        shrink = torch.exp(decay)  # [heads, key]
+        keys = self.inverse_key * shrink  # e^(G_15 - G_j) k_j
+        update = (keys.unsqueeze(-1) * self.delta.unsqueeze(-2)).sum(0)
+        anchor = self.anchor.double() * shrink.unsqueeze(-1) + update
+        self.anchor.copy_(anchor if self.fine else to_grid(anchor, PAIR_BITS, dim=1))
+
+
+def kda_rows_ahead(
+    q: Tensor, k: Tensor, v: Tensor, g: Tensor, beta: Tensor, state: KdaRows, position: int
+) -> Tensor:
+    """`kda_rows` for rows that may be taken back: rows past the end of the block run on a folded
+    copy that is dropped, so `state` stays right for whoever forgets the rows."""
+    room = BLOCK_ROWS - position % BLOCK_ROWS
+    if q.shape[0] <= room:
+        return _rows_of_block(q, k, v, g, beta, state, position % BLOCK_ROWS)
+    here = _rows_of_block(
+        q[:room], k[:room], v[:room], g[:room], beta[:room], state, BLOCK_ROWS - room
+    )
+    copy = state.clone()
+    copy.fold_()
+    past = kda_rows(q[room:], k[room:], v[room:], g[room:], beta[room:], copy, position + room)
+    return torch.cat((here, past))
 
 
 def kda_rows(
@@ -98,9 +128,9 @@ def kda_rows(
         first = (position + start) % BLOCK_ROWS
         stop = min(start + BLOCK_ROWS - first, q.shape[0])
         rows = slice(start, stop)
-        outputs.append(
-            _rows_of_block(q[rows], k[rows], v[rows].double(), g[rows], beta[rows], state, first)
-        )
+        outputs.append(_rows_of_block(q[rows], k[rows], v[rows], g[rows], beta[rows], state, first))
+        if first + stop - start == BLOCK_ROWS:
+            state.fold_()
         start = stop
     return outputs[0] if len(outputs) == 1 else torch.cat(outputs)
 
@@ -108,15 +138,14 @@ def kda_rows(
 def _rows_of_block(
     q: Tensor, k: Tensor, v: Tensor, g: Tensor, beta: Tensor, state: KdaRows, first: int
 ) -> Tensor:
-    """Rows `first`, first+1, ... of one block; folds the block into the anchor when it is full."""
+    """Rows `first`, first+1, ... of one block."""
     rows = q.shape[0]
-    decays = []  # a running sum, row after row
-    total = state.decay if first else torch.zeros_like(state.decay)
-    for row in range(rows):
-        total = total + g[row]
-        decays.append(total)
-    state.decay.copy_(total)
-    decay = torch.stack(decays)  # [rows, heads, key]
+    v = v.double()
+    state.delta[first:] = 0.0  # what rows taken back left there
+    for row in range(first, first + rows):  # a running sum, row after row
+        before = state.decay[row - 1] if row else 0.0
+        torch.add(g[row - first], before, out=state.decay[row])
+    decay = state.decay[first : first + rows]  # [rows, heads, key]
     shrink = torch.exp(decay)
     state.inverse_key[first : first + rows] = k * torch.exp(-decay)
 
@@ -137,19 +166,7 @@ def _rows_of_block(
     for row in range(rows):
         known = (below[row].unsqueeze(-1) * state.delta).sum(0)
         state.delta[first + row] = wanted[row] - known
-    out = anchor_reads[rows:] + (read.unsqueeze(-1) * state.delta).sum(1)
-    if first + rows == BLOCK_ROWS:
-        _fold_block(state)
-    return out
-
-
-def _fold_block(state: KdaRows) -> None:
-    """Move the anchor sixteen rows on; a coarse one is rounded to the grid of its dot products."""
-    shrink = torch.exp(state.decay)  # [heads, key]
-    keys = state.inverse_key * shrink  # e^(G_15 - G_j) k_j
-    update = (keys.unsqueeze(-1) * state.delta.unsqueeze(-2)).sum(0)
-    anchor = state.anchor.double() * shrink.unsqueeze(-1) + update
-    state.anchor.copy_(anchor if state.fine else to_grid(anchor, PAIR_BITS, dim=1))
+    return anchor_reads[rows:] + (read.unsqueeze(-1) * state.delta).sum(1)
 
 
 def kda_recurrent(

@@ -27,7 +27,7 @@ class Bench:
             self.experts,
             chunk,
             Limits(**limits),  # type: ignore[arg-type]
-            self.clock,
+            clock=self.clock,
         )
 
     def submit(self, name: str, prompt: int = 3, tokens: int = 4, **more: object) -> None:
@@ -48,7 +48,8 @@ def tokens(events: list[Event], name: str) -> list[int]:
 
 
 def end_of(events: list[Event], name: str) -> FinishEvent | ErrorEvent:
-    [end] = [e for e in events if not isinstance(e, TokenEvent) and e.request_id == name]
+    ends = [e for e in events if isinstance(e, FinishEvent | ErrorEvent)]
+    [end] = [e for e in ends if e.request_id == name]
     return end
 
 
@@ -62,7 +63,7 @@ def test_greedy() -> None:
     assert isinstance(end, FinishEvent)
     assert end.reason == "length"
     assert (end.timing.prompt_tokens, end.timing.completion_tokens) == (3, 4)
-    assert bench.model.passes == [[10, 11, 12], [13], [14], [15]]
+    assert bench.model.passes == [[[10, 11, 12]], [[13]], [[14]], [[15]]]
 
 
 @pytest.mark.parametrize("prompt", [1, 3, 4, 5, 8, 11])
@@ -70,14 +71,14 @@ def test_prompts_go_in_chunks(prompt: int) -> None:
     bench = Bench(chunk=4)
     bench.submit("a", prompt=prompt, tokens=2)
     assert tokens(bench.run(), "a") == [10 + prompt, 11 + prompt]
-    sizes = [len(rows) for rows in bench.model.passes]
+    sizes = [len(rows) for [rows] in bench.model.passes]
     assert sizes[:-1] == [4] * (prompt // 4) + [prompt % 4] * (prompt % 4 > 0)
     assert sizes[-1] == 1
 
 
 def test_stop_ids_end_the_answer_and_are_not_part_of_it() -> None:
     bench = Bench()
-    bench.submit("a", tokens=9, stop_ids=frozenset({15, 400}))
+    bench.submit("a", tokens=9, stop_ids=frozenset({15, 383}))
     events = bench.run()
     assert tokens(events, "a") == [13, 14]
     end = end_of(events, "a")
@@ -91,26 +92,39 @@ def test_a_stop_id_in_the_prompt_stops_nothing() -> None:
     assert tokens(bench.run(), "a") == [13, 14]
 
 
-def test_requests_take_turns() -> None:
-    """A long prompt delays the others by one chunk a turn, whoever came first."""
+def owners(passes: list[list[list[int]]]) -> list[str]:
+    """Whose rows each pass holds, in order."""
+    return ["".join("abc"[rows[0] // 100] for rows in spans) for spans in passes]
+
+
+def test_prompts_take_turns_and_lanes_that_decode_are_in_every_pass() -> None:
     bench = Bench(chunk=4)
     bench.submit("a", prompt=20, tokens=1)
-    bench.submit("b", prompt=2, tokens=3)
+    bench.submit("b", prompt=2, tokens=4)
     bench.submit("c", prompt=2, tokens=3)
     bench.run()
-    owners = ["abc"[rows[0] // 100] for rows in bench.model.passes]
-    assert "".join(owners) == "abcabcabcaa"
+    assert owners(bench.model.passes) == ["a", "b", "bc", "bca", "bca", "a", "a"]
 
 
-def test_turns_are_fair_to_late_comers() -> None:
+def test_a_long_prompt_takes_small_chunks_beside_lanes_that_decode() -> None:
+    bench = Bench(chunk=4, shared_chunk=2)
+    bench.submit("a", tokens=6)
+    bench.engine.step()
+    bench.submit("b", prompt=9, tokens=2)
+    bench.run()
+    sizes = [[len(rows) for rows in spans] for spans in bench.model.passes]
+    assert sizes == [[3], [1, 2], [1, 2], [1, 2], [1, 2], [1, 1], [1]]
+
+
+def test_late_comers_get_as_much() -> None:
     bench = Bench()
     bench.submit("a", tokens=100)
     for _ in range(10):
         bench.engine.step()
-    bench.submit("b", tokens=5)
+    bench.submit("b", tokens=50)
     events = [event for _ in range(10) for event in bench.engine.step()]
     count = Counter(e.request_id for e in events if isinstance(e, TokenEvent))
-    assert count == {"a": 5, "b": 5}
+    assert count == {"a": 10, "b": 10}
 
 
 def test_company_changes_no_token() -> None:
@@ -157,6 +171,7 @@ def test_cancel() -> None:
     [end] = bench.engine.cancel("a")
     assert isinstance(end, FinishEvent)
     assert (end.reason, end.timing.completion_tokens) == ("cancelled", 3)
+    assert bench.engine.counts().cancelled == 1
     assert bench.engine.cancel("a") == []
     assert tokens(bench.run(), "b") == [113, 114]
     bench.submit("a")
@@ -206,14 +221,14 @@ def test_logits_that_are_not_numbers_end_the_request_only(value: float) -> None:
     bench = Bench()
     bench.submit("a")
     bench.submit("b")
-    bench.engine.step()
-    bench.model.poison = value
-    [failed] = bench.engine.step()
+    events = bench.engine.step() + bench.engine.step()
+    bench.model.poison, bench.model.poison_from = value, 100  # b's tokens
+    *others, failed = bench.engine.step()
     bench.model.poison = None
     assert isinstance(failed, ErrorEvent)
     assert failed.request_id == "b"
     assert "not numbers" in failed.error.message
-    assert tokens(bench.run(), "a") == [14, 15, 16]
+    assert tokens([*events, *others, *bench.run()], "a") == [13, 14, 15, 16]
     assert bench.engine.counts().failed == 1
 
 
@@ -296,8 +311,8 @@ def test_a_loss_that_nobody_waits_for_is_forgotten(leave: str) -> None:
     assert len(tokens(bench.run(), "b")) == 4
 
 
-def test_other_errors_end_the_request_they_happen_to() -> None:
-    bench = Bench()
+def test_other_errors_end_the_requests_of_their_pass() -> None:
+    bench = Bench(lanes=1)
     bench.submit("a")
     bench.submit("b")
     bench.model.fail_next = [BankError("bank x: the record of layer 3 expert 4 is damaged")]

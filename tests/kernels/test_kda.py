@@ -6,7 +6,7 @@ import copy
 
 import pytest
 import torch
-from k3_kernels import kda_recurrent, kda_rows
+from k3_kernels import kda_recurrent, kda_rows, kda_rows_ahead
 from k3_kernels.kda import BLOCK_ROWS, KdaRows
 from torch import Tensor
 
@@ -41,7 +41,7 @@ def same_state(one: KdaRows, other: KdaRows, filled: int) -> bool:
         torch.equal(one.anchor, other.anchor)
         and torch.equal(one.inverse_key[:filled], other.inverse_key[:filled])
         and torch.equal(one.delta[:filled], other.delta[:filled])
-        and (filled == 0 or torch.equal(one.decay, other.decay))
+        and torch.equal(one.decay[:filled], other.decay[:filled])
     )
 
 
@@ -130,17 +130,21 @@ def test_stale_rows_of_an_earlier_block_are_never_read() -> None:
     assert torch.equal(one, kda_rows(*cut(rows, slice(20, 40)), dirty, 20))
 
 
-def test_zero_and_copy() -> None:
+@pytest.mark.parametrize("position", [0, 3, 15, 16, 30])
+@pytest.mark.parametrize("ahead", [1, 2, 8, 13, 40])
+def test_rows_ahead_are_the_same_rows_and_move_no_anchor(position: int, ahead: int) -> None:
+    rows = draw_rows(6, 70)
     state = KdaRows.zeros(HEADS, KEY, VALUE)
-    kda_rows(*draw_rows(4, 21), state, 0)
-    kept = copy.deepcopy(state)
-    state.zero_()
-    assert not state.anchor.any()
-    assert not state.delta.any()
-    assert not state.inverse_key.any()
-    assert not state.decay.any()
-    state.copy_(kept)
-    assert same_state(state, kept, BLOCK_ROWS)
+    if position:
+        kda_rows(*cut(rows, slice(0, position)), state, 0)
+    before = copy.deepcopy(state)
+    part = cut(rows, slice(position, position + ahead))
+    found = kda_rows_ahead(*part, state, position)
+    assert same_state(state, before, position % BLOCK_ROWS)
+    assert torch.equal(found, kda_rows(*part, before, position))
+    again = kda_rows(*cut(rows, slice(position, 70)), state, position)
+    whole = KdaRows.zeros(HEADS, KEY, VALUE)
+    assert torch.equal(again, kda_rows(*rows, whole, 0)[position:])
 
 
 @pytest.mark.campaign

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from k3d.engine.offline import OfflineModel
+from k3d.model.kimi_k3 import Span
 from k3d.model.lane_state import LaneState
 from tests.oracle import Oracle, relative_error
 
@@ -60,13 +61,13 @@ def test_greedy(golden: Path) -> None:
 
 
 def split_logits(model: OfflineModel, ids: list[int], cuts: list[int]) -> Tensor:
-    lane = LaneState(model.config, model.model.dtype, len(ids))
+    lane = LaneState.alone(model.config, model.model.dtype, len(ids))
     rows = []
     with torch.inference_mode():
         for start, stop in zip([0, *cuts], [*cuts, len(ids)], strict=True):
-            part = torch.tensor(ids[start:stop])
-            rows.append(model.model.forward(part, lane, model.experts, slice(None)))
-            lane.commit(len(part))
+            span = Span(lane, ids[start:stop])
+            rows.append(model.model.forward([span], model.experts, slice(None)).logits)
+            model.model.commit(span, stop - start)
     return torch.cat(rows)
 
 

@@ -13,7 +13,7 @@ from k3d.engine.offline import OfflineModel
 from k3d.experts.source import ExpertSource
 from k3d.experts.tiers import ExpertTiers
 from k3d.model.checkpoint import Checkpoint
-from k3d.model.kimi_k3 import KimiK3
+from k3d.model.kimi_k3 import KimiK3, Span
 from k3d.model.lane_state import LaneState
 from tests.oracle import Oracle, relative_error
 from tests.tiny_checkpoint import TinyModel
@@ -90,9 +90,9 @@ class Recording:
 
 def record(model: OfflineModel, ids: list[int]) -> Recording:
     recording = Recording(model.experts)
-    lane = LaneState(model.config, model.model.dtype, len(ids))
+    lane = LaneState.alone(model.config, model.model.dtype, len(ids))
     with torch.inference_mode():
-        model.model.forward(torch.tensor(ids), lane, recording, slice(None))
+        model.model.forward([Span(lane, ids)], recording, slice(None))
     return recording
 
 
@@ -150,9 +150,9 @@ def test_chosen_experts_are_those_of_an_exact_router(tiny: Tiny) -> None:
             asked.append(ids.numpy().copy())
             super().start(layer, ids, weights, x)
 
-    lane = LaneState(model.config, model.model.dtype, len(ids))
+    lane = LaneState.alone(model.config, model.model.dtype, len(ids))
     with torch.inference_mode():
-        model.model.forward(torch.tensor(ids), lane, Noting(model.experts), slice(None))
+        model.model.forward([Span(lane, ids)], Noting(model.experts), slice(None))
     assert len(asked) == len(shape.layers)
     for one, other in zip(asked, oracle.sets, strict=True):
         assert (one == other).all()
@@ -162,9 +162,9 @@ def test_only_wanted_rows_meet_the_head(tiny: Tiny) -> None:
     model = OfflineModel(tiny(MODELS["nvfp4"]), "fp32", 40)
     ids = draw_ids(1)
     whole = model.logits(ids, 40)
-    lane = LaneState(model.config, model.model.dtype, 40)
+    lane = LaneState.alone(model.config, model.model.dtype, 40)
     with torch.inference_mode():
-        last = model.model.forward(torch.tensor(ids), lane, model.experts, slice(39, None))
+        last = model.model.forward([Span(lane, ids)], model.experts, slice(39, None)).logits
     assert torch.equal(last, whole[39:])
 
 
