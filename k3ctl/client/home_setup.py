@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 from pathlib import Path
 
-from k3d.errors import Locked
+from k3d.errors import Locked, NotFound, StoreError
 from k3d.store.paths import make_home, secret_path, state_path
 from k3d.store.secret import create_secret, read_secret
 from k3d.store.state import StateReader, StateStore
+
+MOMENT_S = 5.0
+"""How long to wait for another init of a new home."""
 
 
 @dataclass(frozen=True)
@@ -39,12 +43,24 @@ def set_up_home(home: Path, *, dry_run: bool = False, lock_wait_s: float = 0.0) 
     make_home(home)
     create_secret(home)
     read_secret(home)
-    try:
-        with StateStore.open_as_writer(home, holder="k3ctl init", wait_s=lock_wait_s) as store:
-            migrations = store.migrations
-    except Locked:
-        if "state.db" in made:
-            raise
-        StateReader.open(home).close()
-        migrations = ()
-    return HomeSetup(home, made, kept, migrations)
+    return HomeSetup(home, made, kept, _bring_up_to_date(home, lock_wait_s))
+
+
+def _bring_up_to_date(home: Path, lock_wait_s: float) -> tuple[str, ...]:
+    """Bring state.db to the newest schema; the migrations that took.
+
+    Where another writer has it, a Station has brought it up to date already; another init is about
+    to, which takes a moment.
+    """
+    locked: Locked | None = None
+    for wait_s in (lock_wait_s, MOMENT_S):
+        try:
+            with StateStore.open_as_writer(home, holder="k3ctl init", wait_s=wait_s) as store:
+                return store.migrations
+        except Locked as error:
+            locked = error
+            with contextlib.suppress(NotFound, StoreError), StateReader.open(home) as reader:
+                if reader.complete:
+                    return ()
+    assert locked is not None
+    raise locked

@@ -22,6 +22,9 @@ from k3d.store.home import RunFile, http_token, read_secret, resolve_home
 from k3d.store.state import StateStore
 from k3d.store.telemetry import TelemetryStore
 
+INIT_S = 2.0
+"""How long a `k3ctl init` that happens to run may keep the store's lock."""
+
 log = logging.getLogger(__name__)
 
 
@@ -33,7 +36,12 @@ def run_station(options: Namespace) -> int:
     node = pod.station
     log_to_stderr(node.name)
     http = bind(node.host, node.http_port)
-    store = StateStore.open_as_writer(home, holder="k3d station")
+    store = StateStore.open_as_writer(
+        home,
+        holder="k3d station",
+        wait_s=INIT_S,
+        hint="one Station serves a home: see k3ctl pod status, or use another --home",
+    )
     try:
         chosen = station_options(options, pod)
         station = assemble(

@@ -30,13 +30,15 @@ class FileLock:
     """An exclusive lock; use it as a context manager, or acquire() and release().
 
     `what` is the thing guarded and `holder` the process asking, both as words for the error that
-    the next one gets. `wait_s` is how long to wait for another holder; 0 does not wait.
+    the next one gets. `wait_s` is how long to wait for another holder; 0 does not wait. `hint` is
+    what to do when that was in vain.
     """
 
     path: Path
     what: str
     holder: str
     wait_s: float = 0.0
+    hint: str = "try again when it is done, or wait for it with --lock-wait"
     _handle: int | None = None
 
     def acquire(self) -> None:
@@ -58,7 +60,7 @@ class FileLock:
                     os.close(handle)
                     raise Locked(
                         f"{self.what} is held by {self._who()}",
-                        hint="try again when it is done, or wait for it with --lock-wait",
+                        hint=self.hint,
                     ) from error
             except OSError as error:
                 os.close(handle)

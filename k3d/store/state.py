@@ -19,7 +19,7 @@ from k3d.store.database import write_transaction as transaction
 from k3d.store.lock import FileLock
 from k3d.store.paths import make_home, state_path
 from k3d.store.records import Event, Intent, Receipt, StoredMap, StoredPod
-from k3d.store.schema import bring_up_to_date, check_version, schema_version
+from k3d.store.schema import VERSION, bring_up_to_date, check_version, schema_version
 
 
 def now_ms() -> int:
@@ -41,6 +41,12 @@ class StateReader:
         with sentences(path):
             check_version(schema_version(connection), path)
         return cls(connection, path)
+
+    @property
+    def complete(self) -> bool:
+        """Whether its schema is the newest; else a writer has still to bring it up to date."""
+        with sentences(self.path):
+            return schema_version(self._connection) == VERSION
 
     def pod(self) -> StoredPod | None:
         """The description the pod came up with last, or None before any."""
@@ -147,15 +153,18 @@ class StateStore(StateReader):
         self._writing = threading.RLock()
 
     @classmethod
-    def open_as_writer(cls, home: Path, *, holder: str, wait_s: float = 0.0) -> StateStore:
+    def open_as_writer(
+        cls, home: Path, *, holder: str, wait_s: float = 0.0, hint: str | None = None
+    ) -> StateStore:
         """Take the writer's lock, open state.db and bring its schema up to date.
 
         `holder` names the caller to whoever asks next ("k3d station", "k3ctl init"). Raises
-        Locked when another writer has it for longer than `wait_s`.
+        Locked, with `hint`, when another writer has it for longer than `wait_s`.
         """
         make_home(home)
         path = state_path(home)
         lock = FileLock(path.with_name("state.db.lock"), f"{path}", holder, wait_s)
+        lock.hint = hint or lock.hint
         lock.acquire()
         try:
             connection = open_for_writing(path, synchronous="FULL")

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import subprocess
+import threading
 from pathlib import Path
+
+import pytest
 
 from k3d.errors import ExitCode
 from k3d.store.home import read_secret, secret_path
+from k3d.store.lock import FileLock
 from k3d.store.state import StateReader, StateStore
 from tests.ctl.conftest import K3CTL, K3ctl
 
@@ -35,9 +39,10 @@ def test_a_home_whose_station_runs_is_left_alone(k3ctl: K3ctl, home: Path) -> No
         assert k3ctl("init").code == 0
 
 
-def test_a_writer_in_the_way_of_a_new_home_is_named(k3ctl: K3ctl, home: Path) -> None:
-    from k3d.store.lock import FileLock
-
+def test_a_writer_in_the_way_of_a_new_home_is_named(
+    k3ctl: K3ctl, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("k3ctl.client.home_setup.MOMENT_S", 0.1)
     with FileLock(home / "state.db.lock", "state.db", "k3ctl pod up"):
         ran = k3ctl("init", "--json")
     assert ran.code == ExitCode.LOCKED
@@ -58,9 +63,17 @@ def test_what_is_there_and_cannot_be_used_is_said(k3ctl: K3ctl, home: Path) -> N
 
 def test_many_at_once_agree(home: Path) -> None:
     secret_path(home).unlink()
-    children = [
-        subprocess.Popen([*K3CTL, "init", "--lock-wait", "30"], stdout=subprocess.DEVNULL)
-        for _ in range(6)
-    ]
+    children = [subprocess.Popen([*K3CTL, "init"], stdout=subprocess.DEVNULL) for _ in range(6)]
     assert [child.wait() for child in children] == [0] * 6
     assert len(read_secret(home)) == 32
+
+
+def test_another_init_of_a_new_home_is_waited_for(k3ctl: K3ctl, home: Path) -> None:
+    lock = FileLock(home / "state.db.lock", "state.db", "k3ctl init")
+    lock.acquire()
+    done = threading.Timer(0.2, lock.release)
+    done.start()
+    ran = k3ctl("init", "--json")
+    done.join()
+    assert ran.code == 0
+    assert ran.document["made"] == ["state.db"]
