@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from k3ctl.cli.main import VERBS
-from k3ctl.cli.output import EXIT_SENTENCES, HEALTH_SENTENCES
+from k3ctl.cli.output import EXIT_SENTENCES, HEALTH_SENTENCES, tame
 from k3d import __version__
 from k3d.errors import ExitCode, HealthCode
 from tests.ctl.conftest import K3CTL, K3ctl
@@ -20,7 +20,8 @@ from tests.ctl.fake_daemons import FakeDaemon, write_script
 
 COMMANDS = [
     ["init"], ["pod", "up"], ["pod", "down"], ["pod", "status"], ["chat"], ["health"], ["logs"],
-    ["bank", "census"], ["bank", "ledger"], ["bench", "pod"], ["help"],
+    ["bank", "census"], ["bank", "ledger"], ["trace", "show"], ["trace", "diff"],
+    ["trace", "import"], ["bench", "pod"], ["help"],
 ]  # fmt: skip
 MANUAL = Path(__file__).resolve().parents[2] / "man"
 
@@ -207,3 +208,34 @@ def test_signals_have_their_codes(
         child.stdout.read()
         assert b"Traceback" not in child.stderr.read()
     assert child.returncode == code
+
+
+STEERING = "a\x1b]0;owned\x07b\x1b[2Jc\x9bd\u202ee\rf"
+TAMED = r"a\x1b]0;owned\x07b\x1b[2Jc\x9bd\u202ee\rf"
+
+
+def test_text_cannot_steer_a_terminal_but_may_have_colours() -> None:
+    assert tame(STEERING) == TAMED
+    plain = "It\tlists é\n\x1b[31mred\x1b[0m"
+    assert tame(plain) == plain
+
+
+def test_logs_are_tamed(k3ctl: K3ctl, home: Path) -> None:
+    line = {"ts": 1.0, "level": "info", "node": "station", "message": STEERING}
+    (home / "run" / "station.log").write_text(json.dumps(line) + "\n")
+    assert TAMED in k3ctl("logs").out
+    assert k3ctl("logs", "--json").document["entries"][0]["message"] == STEERING
+
+
+def test_errors_are_tamed(k3ctl: K3ctl) -> None:
+    ran = k3ctl("pod", "up", "\x1b[2Jx/pod.toml")
+    assert r"\x1b[2Jx/pod.toml" in ran.err
+    assert "\x1b" not in ran.err
+
+
+def test_an_answer_reaches_a_pipe_as_it_is(k3ctl: K3ctl, home: Path, station: FakeDaemon) -> None:
+    write_script(home, "station", chat=[
+        {"type": "token", "id": 1, "text": STEERING},
+        {"type": "done", "finish_reason": "stop", "usage": {}, "timing": {}},
+    ])  # fmt: skip
+    assert STEERING.replace("\r", "") in k3ctl("chat", "hello").out.replace("\r", "")

@@ -1,0 +1,352 @@
+"""Traces: which experts each token chose in each layer, in a compact file.
+
+| bytes | content |
+| --- | --- |
+| 0..8 | `K3TRACE1` |
+| 8..12 | u32 n, length of the JSON; every integer is little-endian |
+| 12..12+n | JSON: schema, layers, experts, top_k, weights (true or false), source, provenance |
+| then blocks | `BLK1`, u32 tokens, u32 length, u32 CRC-32 of the payload, payload |
+
+A payload is zlib over: sequence u32 [tokens], which sequence a token belongs to; ids u16
+[layers, tokens, top_k], ascending; and, if any, weights f16 of the same shape. The file grows by
+whole blocks, so what a recorder wrote before it died can be read.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from types import TracebackType
+from typing import Annotated, BinaryIO, Literal, Self
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from k3d.errors import ConfigError, K3Error, NotFound
+from k3d.placement.budget import Provenance
+
+MAGIC = b"K3TRACE1"
+BLOCK = b"BLK1"
+SCHEMA = "k3-trace/1"
+BLOCK_TOKENS = 1024
+LARGEST_HEADER_BYTES = 1 << 20
+LARGEST_BLOCK_BYTES = 1 << 30
+_BLOCK_HEADER = struct.Struct("<4sIII")
+_DAMAGED = "the file is damaged; `k3ctl trace import --salvage` keeps what is whole before it"
+
+
+class TraceHeader(msgspec.Struct, frozen=True, kw_only=True):
+    """What a trace is of. `layers` are model layer numbers of the MoE layers, ascending."""
+
+    schema: Literal["k3-trace/1"] = SCHEMA
+    layers: Annotated[tuple[int, ...], msgspec.Meta(min_length=1, max_length=4096)]
+    experts: Annotated[int, msgspec.Meta(ge=1, le=2**16)]
+    top_k: Annotated[int, msgspec.Meta(ge=1, le=1024)]
+    weights: bool
+    source: str = ""
+    provenance: Provenance = "measured"
+
+
+@dataclass(frozen=True)
+class Trace:
+    """ids u16 [layers, tokens, top_k] ascending, weights f16 alike or None, sequence u32 [tokens].
+
+    Tokens of one sequence are consecutive and in its order.
+    """
+
+    header: TraceHeader
+    ids: NDArray[np.uint16]
+    weights: NDArray[np.float16] | None
+    sequence: NDArray[np.uint32]
+
+    @property
+    def layers(self) -> tuple[int, ...]:
+        return self.header.layers
+
+    @property
+    def experts(self) -> int:
+        return self.header.experts
+
+    @property
+    def top_k(self) -> int:
+        return self.header.top_k
+
+    @property
+    def tokens(self) -> int:
+        return self.ids.shape[1]
+
+    @cached_property
+    def counts(self) -> NDArray[np.int64]:
+        """How often each expert was chosen, i64 [layers, experts]."""
+        return np.stack([np.bincount(row.ravel(), minlength=self.experts) for row in self.ids])
+
+    def sampled(self, tokens: int) -> Trace:
+        """Stretches of the trace, evenly spread, of `tokens` tokens or a few less."""
+        if tokens >= self.tokens:
+            return self
+        stretch = min(64, tokens)
+        starts = np.linspace(0, self.tokens - stretch, max(1, tokens // stretch)).astype(int)
+        kept = np.unique((starts[:, None] + np.arange(stretch)).ravel())
+        weights = None if self.weights is None else self.weights[:, kept]
+        return Trace(self.header, self.ids[:, kept], weights, self.sequence[kept])
+
+
+class TraceWriter:
+    """Writes FILE.part and gives it its name on close. Use as a context manager.
+
+    An error leaves the part for `--salvage`. Tokens are kept until a block is full.
+    """
+
+    def __init__(self, path: Path, header: TraceHeader) -> None:
+        self.path = path
+        self.header = header
+        self.tokens = 0
+        self._part = path.with_name(path.name + ".part")
+        self._pending: list[tuple[np.ndarray, np.ndarray | None, np.ndarray]] = []
+        self._pending_tokens = 0
+        try:
+            self._file: BinaryIO = self._part.open("wb")
+        except OSError as error:
+            raise K3Error(f"{self._part} cannot be written: {error.strerror}") from error
+        text = msgspec.json.encode(header)
+        self._write(MAGIC + struct.pack("<I", len(text)) + text)
+
+    def append(self, ids: np.ndarray, weights: np.ndarray | None, sequence: np.ndarray) -> None:
+        """Add tokens: ids [tokens, layers, top_k], weights alike or None, sequence [tokens].
+
+        Raises ConfigError naming the token, layer and expert that cannot be.
+        """
+        ids, weights = checked(ids, weights, self.header, self.tokens + self._pending_tokens)
+        if sequence.shape != ids.shape[:1]:
+            raise ConfigError(f"trace: {len(sequence)} sequence numbers for {len(ids)} tokens")
+        self._pending.append((ids, weights, sequence.astype(np.uint32)))
+        self._pending_tokens += len(ids)
+        if self._pending_tokens >= BLOCK_TOKENS:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write what is pending, as blocks."""
+        if not self._pending_tokens:
+            return
+        ids = np.concatenate([part[0] for part in self._pending])
+        parts = [part[1] for part in self._pending if part[1] is not None]
+        weights = np.concatenate(parts) if parts else None
+        sequence = np.concatenate([part[2] for part in self._pending])
+        self._pending.clear()
+        self._pending_tokens = 0
+        for start in range(0, len(ids), BLOCK_TOKENS):
+            rows = slice(start, start + BLOCK_TOKENS)
+            raw = sequence[rows].astype("<u4").tobytes()
+            raw += ids[rows].astype("<u2").transpose(1, 0, 2).tobytes()
+            if weights is not None:
+                raw += weights[rows].astype("<f2").transpose(1, 0, 2).tobytes()
+            payload = zlib.compress(raw, 1)
+            tokens = len(sequence[rows])
+            head = _BLOCK_HEADER.pack(BLOCK, tokens, len(payload), zlib.crc32(payload))
+            self._write(head + payload)
+            self.tokens += tokens
+
+    def close(self) -> None:
+        """Write the rest and name the file. Raises ConfigError for a trace of no token."""
+        self.flush()
+        self._file.close()
+        if not self.tokens:
+            self._part.unlink()
+            raise ConfigError("trace: it holds no token", hint="name a source that has some")
+        self._part.replace(self.path)
+
+    def _write(self, data: bytes) -> None:
+        try:
+            self._file.write(data)
+        except OSError as error:
+            raise K3Error(f"{self._part} cannot be written: {error.strerror}") from error
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if error is None:
+            self.close()
+        else:
+            self._file.close()
+
+
+def checked(
+    ids: np.ndarray, weights: np.ndarray | None, header: TraceHeader, first: int = 0
+) -> tuple[NDArray[np.uint16], NDArray[np.float16] | None]:
+    """ids ascending as u16 with their weights as f16, [tokens, layers, top_k] both.
+
+    `first` is the number of the first token, for messages. Raises ConfigError.
+    """
+    wanted = (len(header.layers), header.top_k)
+    if ids.ndim != 3 or ids.shape[1:] != wanted or ids.dtype.kind not in "iu":
+        raise ConfigError(
+            f"trace: ids are {ids.dtype} {list(ids.shape)}, not whole numbers "
+            f"[tokens, {wanted[0]}, {wanted[1]}]"
+        )
+    if ids.size and (int(ids.min()) < 0 or int(ids.max()) >= header.experts):
+        token, layer, place = np.argwhere((ids < 0) | (ids >= header.experts))[0]
+        raise ConfigError(
+            f"trace: token {first + token} chose expert {ids[token, layer, place]} in layer "
+            f"{header.layers[layer]}, which has {header.experts}",
+            hint="the trace is of another model, or --experts is wrong",
+        )
+    order = np.argsort(ids, axis=-1, kind="stable")
+    ids = np.take_along_axis(ids, order, -1).astype(np.uint16)
+    twice = ids[..., 1:] == ids[..., :-1]
+    if twice.any():
+        token, layer, place = np.argwhere(twice)[0]
+        raise ConfigError(
+            f"trace: token {first + token} chose expert {ids[token, layer, place]} of layer "
+            f"{header.layers[layer]} twice"
+        )
+    if (weights is not None) != header.weights:
+        raise ConfigError("trace: weights are given for all tokens or for none")
+    if weights is None:
+        return ids, None
+    if weights.shape != ids.shape or weights.dtype.kind != "f":
+        raise ConfigError(
+            f"trace: weights are {weights.dtype} {list(weights.shape)}, not floats "
+            f"{list(ids.shape)}"
+        )
+    with np.errstate(over="ignore"):
+        half = np.take_along_axis(weights, order, -1).astype(np.float16)
+    bad = ~np.isfinite(half) | (half < 0)
+    if bad.any():
+        token, layer, place = np.argwhere(bad)[0]
+        raise ConfigError(
+            f"trace: token {first + token} gives expert {ids[token, layer, place]} of layer "
+            f"{header.layers[layer]} a weight that is not a number from 0 to 65,504"
+        )
+    return ids, half
+
+
+def read_trace(path: Path, *, with_weights: bool = True, salvage: bool = False) -> Trace:
+    """A trace from its file; `salvage` keeps the whole blocks before the first damaged one.
+
+    Raises NotFound, ConfigError naming the file and the block that is damaged.
+    """
+    try:
+        with path.open("rb") as file:
+            header = _read_header(file, path)
+            try:
+                blocks = _blocks(file, path, header)
+            except _Damaged as damage:
+                blocks = damage.whole
+                if not salvage:
+                    raise ConfigError(damage.sentence, hint=_DAMAGED) from None
+    except FileNotFoundError as error:
+        raise NotFound(
+            f"there is no trace {path}", hint="make one: k3ctl trace import SOURCE OUT"
+        ) from error
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
+    if not blocks:
+        raise ConfigError(f"{path} holds no token", hint="import or record some")
+    sequence, ids, weights = zip(*blocks, strict=True)
+    kept = [part for part in weights if part is not None] if with_weights else []
+    return Trace(
+        header,
+        np.concatenate(ids, axis=1),
+        np.concatenate(kept, axis=1) if kept else None,
+        np.concatenate(sequence),
+    )
+
+
+_Block = tuple[NDArray[np.uint32], NDArray[np.uint16], NDArray[np.float16] | None]
+
+
+class _Damaged(Exception):
+    """A block that cannot be used; `whole` are those before it."""
+
+    def __init__(self, sentence: str, whole: list[_Block]) -> None:
+        super().__init__(sentence)
+        self.sentence = sentence
+        self.whole = whole
+
+
+def _read_header(file: BinaryIO, path: Path) -> TraceHeader:
+    start = file.read(12)
+    if start[:8] != MAGIC or len(start) < 12:
+        raise ConfigError(f"{path} is not a trace", hint="make one: k3ctl trace import SOURCE OUT")
+    (length,) = struct.unpack_from("<I", start, 8)
+    text = file.read(min(length, LARGEST_HEADER_BYTES))
+    try:
+        header = msgspec.json.decode(text, type=TraceHeader)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: the trace's header is damaged: {error}") from error
+    if list(header.layers) != sorted(set(header.layers)) or header.layers[0] < 0:
+        raise ConfigError(f"{path}: the trace's layers are not ascending layer numbers")
+    if header.top_k > header.experts:
+        raise ConfigError(f"{path}: {header.top_k} experts a token of {header.experts}")
+    return header
+
+
+def _blocks(file: BinaryIO, path: Path, header: TraceHeader) -> list[_Block]:
+    whole: list[_Block] = []
+    tokens = 0
+
+    def damaged(what: str) -> _Damaged:
+        return _Damaged(f"{path}: the block after token {tokens} {what}", whole)
+
+    layers, top_k = len(header.layers), header.top_k
+    while head := file.read(_BLOCK_HEADER.size):
+        if len(head) < _BLOCK_HEADER.size:
+            raise damaged("is truncated")
+        mark, count, length, checksum = _BLOCK_HEADER.unpack(head)
+        size = count * (4 + layers * top_k * (4 if header.weights else 2))
+        if mark != BLOCK or not count or size > LARGEST_BLOCK_BYTES or length > size + 1024:
+            raise damaged("has no sound header")
+        payload = file.read(length)
+        if len(payload) < length:
+            raise damaged("is truncated")
+        if zlib.crc32(payload) != checksum:
+            raise damaged("does not match its checksum")
+        raw = _inflated(payload, size)
+        if raw is None:
+            raise damaged("does not hold what its header says")
+        block = _block(raw, count, header)
+        if isinstance(block, str):
+            raise damaged(block)
+        whole.append(block)
+        tokens += count
+    return whole
+
+
+def _inflated(payload: bytes, size: int) -> bytes | None:
+    """Exactly `size` bytes, or None; never more memory than that."""
+    inflater = zlib.decompressobj()
+    try:
+        raw = inflater.decompress(payload, size)
+        more = inflater.decompress(inflater.unconsumed_tail, 1)
+    except zlib.error:
+        return None
+    return raw if len(raw) == size and not more else None
+
+
+def _block(raw: bytes, count: int, header: TraceHeader) -> _Block | str:
+    """Arrays of a payload, or what is wrong with it."""
+    shape = (len(header.layers), count, header.top_k)
+    sequence = np.frombuffer(raw, "<u4", count).astype(np.uint32)
+    ids = np.frombuffer(raw, "<u2", np.prod(shape), 4 * count).reshape(shape).astype(np.uint16)
+    if int(ids.max()) >= header.experts:
+        return f"names expert {int(ids.max())} of {header.experts}"
+    if (ids[..., 1:] <= ids[..., :-1]).any():
+        return "names experts twice or out of order"
+    weights = None
+    if header.weights:
+        offset = 4 * count + ids.nbytes
+        weights = np.frombuffer(raw, "<f2", np.prod(shape), offset).reshape(shape)
+        weights = weights.astype(np.float16)
+        if not np.isfinite(weights).all() or (weights < 0).any():
+            return "holds a weight that is no number from 0 on"
+    return sequence, ids, weights
