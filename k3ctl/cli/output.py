@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -38,6 +39,11 @@ HEALTH_SENTENCES: dict[int, str] = {
     4: "unknown: it cannot be told",
 }
 
+# Control characters but tab and line feed, marks that turn the direction of writing, and escapes
+# that are no colour.
+_STEERING = re.compile(
+    r"\x1b(?!\[[0-9;]*m)|[\x00-\x08\x0b-\x1a\x1c-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]"
+)
 _COLOURS = {"green": "32", "yellow": "33", "red": "31", "dim": "2", "bold": "1"}
 _STATE_COLOURS = {"healthy": "green", "degraded": "yellow", "down": "red", "unknown": "yellow"}
 _GLYPHS = {"healthy": "●", "degraded": "◐", "down": "○", "unknown": "?"}
@@ -62,16 +68,16 @@ class Output:
     def text(self, line: str = "") -> None:
         """A line for a person, on stdout; nothing under --json and --jsonl."""
         if self.text_wanted:
-            write_data(line + "\n")
+            write_data(tame(line) + "\n")
 
     def lines(self, lines: Iterable[str]) -> None:
         for line in lines:
             self.text(line)
 
     def piece(self, text: str) -> None:
-        """Part of a line, shown at once."""
+        """Part of a line, shown at once: to a terminal tamed, to a pipe as it is."""
         if self.text_wanted:
-            write_data(text)
+            write_data(tame(text) if stdout_is_terminal() else text)
 
     def document(self, schema: str, content: Mapping[str, Any]) -> None:
         """The one document of --json; nothing in the other forms."""
@@ -101,6 +107,14 @@ class Output:
         """A state as glyph and word, in its colour where colour is shown."""
         glyphs = _GLYPHS if unicode_shown() else _ASCII_GLYPHS
         return paint(f"{glyphs.get(state, '?')} {state}", _STATE_COLOURS.get(state, "yellow"))
+
+
+def tame(text: str) -> str:
+    """Text in which nothing steers a terminal: control characters spelled out, colours kept.
+
+    Names, logs and a model's answers may hold anything.
+    """
+    return _STEERING.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
 def paint(text: str, colour: str) -> str:
@@ -151,7 +165,7 @@ def write_words(text: str) -> None:
     try:
         if sys.stdout is not None:
             sys.stdout.flush()
-        sys.stderr.write(_encodable(text, sys.stderr.encoding) + "\n")
+        sys.stderr.write(_encodable(tame(text), sys.stderr.encoding) + "\n")
         sys.stderr.flush()
     except OSError:
         return

@@ -67,7 +67,9 @@ class LogReader:
         except FileNotFoundError:
             return []
         except OSError as error:
-            raise StoreError(f"{self.path} cannot be read: {error.strerror}") from error
+            raise StoreError(
+                f"{self.path} cannot be read: {error.strerror}", hint="move it away, or name others"
+            ) from error
         whole = text[: text.rfind(b"\n") + 1]
         self._offset += len(whole)
         lines = whole.decode(errors="replace").splitlines()

@@ -66,9 +66,8 @@ def start_daemon(home: Path, name: str, arguments: Sequence[str]) -> Child:
     log = log_path(home, name)
     command = [*daemon_command(), *arguments]
     append = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+    _prepare_log(log, append)
     try:
-        if log.exists() and log.stat().st_size > LARGEST_LOG_BYTES:
-            log.replace(log.with_name(log.name + ".1"))
         pid = os.posix_spawnp(
             command[0],
             command,
@@ -86,6 +85,19 @@ def start_daemon(home: Path, name: str, arguments: Sequence[str]) -> Child:
         raise K3Error(
             f"{name} cannot be started with {shlex.join(command[:1])}: {error.strerror}",
             hint="install the node extra: pip install 'k3pod[node]'",
+        ) from error
+
+
+def _prepare_log(log: Path, append: int) -> None:
+    """Put a log that has grown large aside, and see that the daemon will be able to write one."""
+    try:
+        if log.is_file() and log.stat().st_size > LARGEST_LOG_BYTES:
+            log.replace(log.with_name(log.name + ".1"))
+        os.close(os.open(log, append, 0o644))
+    except OSError as error:
+        raise K3Error(
+            f"the log {log} cannot be written: {error.strerror}",
+            hint="move it away, or make room and see that the home is yours",
         ) from error
 
 

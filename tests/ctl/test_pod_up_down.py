@@ -257,6 +257,16 @@ def test_an_unreadable_secret_stops_before_anything_starts(
     assert _pids(home) == set()
 
 
+def test_a_log_that_cannot_be_written_is_named(k3ctl: K3ctl, home: Path, pod_file: Path) -> None:
+    (home / "run" / "spark-1.log").mkdir()
+    ran = k3ctl("pod", "up", str(pod_file), "--json")
+    assert ran.code == ExitCode.FAILED
+    assert f"{home}/run/spark-1.log cannot be written: Is a directory" in ran.error["message"]
+    assert "pip" not in ran.error["hint"]
+    ran = k3ctl("logs", "--json")
+    assert "spark-1.log cannot be read: Is a directory" in ran.error["message"]
+
+
 def test_two_ups_do_not_meet(k3ctl: K3ctl, home: Path, pod_file: Path) -> None:
     with FileLock(home / "run" / "pod.lock", "the pod", "k3ctl pod up"):
         ran = k3ctl("pod", "up", str(pod_file))
