@@ -7,8 +7,11 @@
 | 12..44 | blake3 of the header |
 | 44..44+n | header, msgpack: model digest, slice index and count, expert shape, record bytes |
 | then | hash table: 32 bytes of blake3 a record, in record order |
-| then | zeros up to a multiple of 4096 |
+| then | zeros, which are checked, up to a multiple of 4096 |
 | data | records of `record_bytes`, ordered by (layer, expert) as integers |
+
+The header also remembers the hashes of the weights outside the experts, so that a checkpoint that
+has decayed since is found wherever it did: every byte that is computed with is verified at load.
 
 A slice is a contiguous part of a record (record.py), so one bank of whole experts (slice 0 of 1)
 serves any number of sparks. A bank is published by rename: it is whole or absent.
@@ -28,9 +31,10 @@ from typing import NoReturn
 import msgspec
 from blake3 import blake3
 
-from k3d.errors import BankError
+from k3d.errors import BankError, CheckpointError
 from k3d.experts.shape import ExpertShape
 from k3d.experts.source import ExpertSource
+from k3d.safetensors_header import TensorEntry
 
 MAGIC = b"K3BANK01"
 _FIXED = struct.Struct("<8sI32s")
@@ -49,6 +53,8 @@ class BankHeader(msgspec.Struct, frozen=True):
     record_bytes: int
     shards: tuple[tuple[str, int, int], ...] = ()
     """Name, bytes and mtime_ns of the shards it was built from; another set means build again."""
+    weights: dict[str, bytes] = {}
+    """blake3 of the tensors outside the experts, by name, as they were then."""
 
 
 def bank_path(folder: Path, model_name: str, model_digest: str) -> Path:
@@ -61,7 +67,15 @@ def build_bank(
     """Write a bank of whole experts, one record in memory at a time; atomic."""
     shape = source.shape
     header = msgspec.msgpack.encode(
-        BankHeader(source.checkpoint.digest, 0, 1, shape, shape.record_bytes, _shards(source))
+        BankHeader(
+            source.checkpoint.digest,
+            0,
+            1,
+            shape,
+            shape.record_bytes,
+            _shards(source),
+            dict(source.checkpoint.digests),
+        )
     )
     count = len(shape.layers) * shape.experts
     table_start = _FIXED.size + len(header)
@@ -129,7 +143,13 @@ class Bank:
         wanted = self._data_start + count * self.header.record_bytes
         if size != wanted:
             raise BankError(f"bank {self.path.name} is {size} bytes, not {wanted}", hint=_REBUILD)
-        self._hashes = os.pread(self._file.fileno(), count * _HASH_BYTES, table_start)
+        rest = os.pread(self._file.fileno(), self._data_start - table_start, table_start)
+        self._hashes = rest[: count * _HASH_BYTES]
+        if rest[len(self._hashes) :].strip(b"\0"):
+            raise BankError(
+                f"bank {self.path.name} is damaged between its hashes and its records",
+                hint=_REBUILD,
+            )
 
     @property
     def content_digest(self) -> str:
@@ -166,15 +186,33 @@ class Bank:
 def open_or_build(
     source: ExpertSource, path: Path, progress: Callable[[int, int], None] | None = None
 ) -> Bank:
-    """The bank at `path`, built first if it is absent; its shape must be the checkpoint's."""
+    """The bank at `path`, built first if it is absent; its shape must be the checkpoint's.
+
+    To be called when the weights outside the experts have been read: they must be those that the
+    bank remembers. Raises BankError for a bank, CheckpointError for a checkpoint that is damaged.
+    """
     if path.exists():
         bank = Bank(path, model_digest=source.checkpoint.digest)
-        if bank.header.shards == _shards(source):
+        remembered, found = bank.header.weights, source.checkpoint.digests
+        if bank.header.shards == _shards(source) and remembered.keys() == found.keys():
+            changed = [name for name in sorted(found) if found[name] != remembered[name]]
+            if changed:
+                bank.close()
+                raise _decayed(source.checkpoint.entry(changed[0]), len(changed))
             source.skip()
             return _checked(bank, source)
         bank.close()  # the shards were fetched again or repaired since
     build_bank(source, path, progress)
     return _checked(Bank(path, model_digest=source.checkpoint.digest), source)
+
+
+def _decayed(entry: TensorEntry, count: int) -> CheckpointError:
+    more = f", and {count - 1} more have" if count > 1 else ""
+    return CheckpointError(
+        f"tensor {entry.name} of shard {entry.path.name} has changed since its bank was built"
+        f"{more}, though the file's time has not: it is damaged",
+        hint="fetch the shard again",
+    )
 
 
 def _checked(bank: Bank, source: ExpertSource) -> Bank:

@@ -18,6 +18,8 @@ from k3d.safetensors_header import TensorEntry, read_header
 PREFIX = "language_model."
 VISION_PREFIXES = ("vision_tower.", "mm_projector.", "multi_modal_projector.")
 INDEX = "model.safetensors.index.json"
+EXPERTS = ".experts."
+"""In the name of every tensor of a routed expert, and of no other."""
 
 _TORCH = {"F64": torch.float64, "F32": torch.float32, "BF16": torch.bfloat16,
           "F16": torch.float16, "F8_E4M3": torch.uint8, "F8_E8M0": torch.uint8,
@@ -34,7 +36,11 @@ class Leftover:
 
 
 class Checkpoint:
-    """Tensors of a Kimi-K3 release, by their names without the `language_model.` prefix."""
+    """Tensors of a Kimi-K3 release, by their names without the `language_model.` prefix.
+
+    `digests` has the blake3 of every tensor that was read, but of the experts': `digest` samples
+    shards, and what is computed with should be what it was, to the last bit. Banks remember both.
+    """
 
     def __init__(self, folder: Path | str) -> None:
         self.folder = Path(folder)
@@ -47,6 +53,7 @@ class Checkpoint:
                 self._add(entry)
         _check_index(self.folder, self._entries, self._vision)
         self._unread = set(self._entries)
+        self.digests: dict[str, bytes] = {}
         self.digest = self._digest()
 
     def _add(self, entry: TensorEntry) -> None:
@@ -88,11 +95,15 @@ class Checkpoint:
         if name not in self._unread:
             raise CheckpointError(f"tensor {entry.name} is read twice")
         self._unread.discard(name)
-        return self._load(entry)
+        raw = _bytes_of(entry)
+        if EXPERTS not in name:  # their records have hashes of their own
+            self.digests[name] = blake3(raw).digest()
+        return _tensor(entry, raw)
 
     def peek(self, name: str, shape: tuple[int, ...] | None = None, *dtypes: str) -> Tensor:
         """Read a tensor without consuming it."""
-        return self._load(self._checked(name, shape, dtypes))
+        entry = self._checked(name, shape, dtypes)
+        return _tensor(entry, _bytes_of(entry))
 
     def _checked(
         self, name: str, shape: tuple[int, ...] | None, dtypes: tuple[str, ...]
@@ -113,14 +124,6 @@ class Checkpoint:
             self.entry(name)
         self._unread.difference_update(names)
 
-    def _load(self, entry: TensorEntry) -> Tensor:
-        # u8 stands for FP8 and packed FP4: torch views them as what the kernels decode.
-        buffer = bytearray(entry.size_bytes)
-        _read_at(entry.path, entry.offset, buffer)
-        if not buffer:
-            return torch.empty(entry.shape, dtype=_TORCH[entry.dtype])
-        return torch.frombuffer(buffer, dtype=_TORCH[entry.dtype]).view(entry.shape)
-
     def finish(self) -> Leftover:
         """Refuse a checkpoint that holds text tensors nobody read."""
         if self._unread:
@@ -135,7 +138,7 @@ class Checkpoint:
     def _digest(self) -> str:
         """Names the model: config, every tensor's place, and samples of every shard's data.
 
-        Whole shards are not read (1.5 TB); record hashes in banks guard the experts' content.
+        Whole shards are not read (1.5 TB); the hashes in banks guard the content.
         """
         digest = blake3((self.folder / "config.json").read_bytes())
         for name in sorted(self._entries):
@@ -149,6 +152,19 @@ class Checkpoint:
                 _read_at(shard, offset, sample)
                 digest.update(sample)
         return digest.hexdigest()
+
+
+def _bytes_of(entry: TensorEntry) -> bytearray:
+    raw = bytearray(entry.size_bytes)
+    _read_at(entry.path, entry.offset, raw)
+    return raw
+
+
+def _tensor(entry: TensorEntry, raw: bytearray) -> Tensor:
+    # u8 stands for FP8 and packed FP4: torch views them as what the kernels decode.
+    if not raw:
+        return torch.empty(entry.shape, dtype=_TORCH[entry.dtype])
+    return torch.frombuffer(raw, dtype=_TORCH[entry.dtype]).view(entry.shape)
 
 
 def _read_at(path: Path, offset: int, buffer: bytearray) -> None:

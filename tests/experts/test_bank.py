@@ -6,6 +6,7 @@ import errno
 import io
 import os
 import random
+import re
 import shutil
 import struct
 from collections.abc import Callable
@@ -19,6 +20,7 @@ from k3d.experts import bank as bank_module
 from k3d.experts.bank import Bank, bank_path, build_bank, open_or_build, slice_of
 from k3d.experts.source import ExpertSource
 from k3d.model.checkpoint import Checkpoint
+from k3d.model.weights import load_weights
 from tests.model import shard_editing as edit
 from tests.tiny_checkpoint import TinyModel
 
@@ -122,6 +124,19 @@ def test_every_hash_is_guarded(copy: Path, digest: str) -> None:
         bank.close()
 
 
+def test_every_padding_byte_is_guarded(copy: Path, digest: str) -> None:
+    whole = copy.read_bytes()
+    _, end, start = layout(whole)
+    assert end < start
+    for at in range(end, start, 7):
+        damaged = bytearray(whole)
+        damaged[at] ^= 1 << (at % 8)
+        copy.write_bytes(damaged)
+        with pytest.raises(BankError, match="between its hashes and its records") as caught:
+            Bank(copy, model_digest=digest)
+        assert caught.value.hint
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_flipped_bits_of_records_are_named(copy: Path, digest: str, seed: int) -> None:
     whole = copy.read_bytes()
@@ -194,6 +209,57 @@ def test_a_bank_of_shards_that_were_repaired_since_is_built_again(
     repaired = open_or_build(source_of(folder), path)
     assert repaired.content_digest == wanted
     repaired.close()
+
+
+def loaded_source(folder: Path) -> ExpertSource:
+    """A source of a checkpoint whose other weights have been read, as a Station's."""
+    checkpoint = Checkpoint(folder)
+    load_weights(checkpoint)
+    return ExpertSource(checkpoint)
+
+
+def flip(folder: Path, name: str) -> None:
+    """Flip one bit in the middle of a tensor and leave the shard its time: what a disk does."""
+    entry = Checkpoint(folder).entry(name)
+    stat = entry.path.stat()
+    raw = bytearray(entry.path.read_bytes())
+    raw[entry.offset + entry.size_bytes // 2] ^= 1
+    entry.path.write_bytes(raw)
+    os.utime(entry.path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+
+
+def test_a_weight_that_decayed_is_named_wherever_it_is(
+    tiny: Tiny, tmp_path: Path, seed: int
+) -> None:
+    folder, path = tmp_path / "model", tmp_path / "model.bank"
+    shutil.copytree(tiny(MODEL), folder)
+    open_or_build(loaded_source(folder), path).close()
+    stamp = path.stat().st_mtime_ns
+    open_or_build(loaded_source(folder), path).close()
+    assert path.stat().st_mtime_ns == stamp
+    names = sorted(loaded_source(folder).checkpoint.digests)
+    assert not [name for name in names if ".experts." in name]
+    digest = Checkpoint(folder).digest
+    silent = 0
+    for name in random.Random(seed).sample(names, 12):
+        flip(folder, name)
+        if Checkpoint(folder).digest == digest:
+            silent += 1  # outside what the model's digest samples
+            with pytest.raises(CheckpointError, match=re.escape(name)) as caught:
+                open_or_build(loaded_source(folder), path)
+            assert "has changed since its bank was built" in caught.value.message
+        flip(folder, name)
+    assert silent
+    open_or_build(loaded_source(folder), path).close()
+    assert path.stat().st_mtime_ns == stamp
+
+
+def test_a_bank_that_remembers_other_weights_is_built_again(tiny: Tiny, tmp_path: Path) -> None:
+    path = tmp_path / "model.bank"
+    open_or_build(source_of(tiny(MODEL)), path).close()
+    bank = open_or_build(loaded_source(tiny(MODEL)), path)
+    assert bank.header.weights
+    bank.close()
 
 
 def test_open_or_build(tiny: Tiny, tmp_path: Path) -> None:
