@@ -102,9 +102,8 @@ class Keys:
         present = {name: value for name, value in self._source.items() if value is not None}
         return Keys({**self._source, **inner._source, **present}, self.path, self._prefix)
 
-    def require(self, key: str, wanted: object, *, if_present: bool = True) -> None:
-        """Refuse another value than the one this layout has."""
-        if if_present and self.get(key) is None:
-            return
-        if self.value(key) != wanted:
-            raise self.refuse(key, f"is {self._source[key]!r}; only {wanted!r} can be run")
+    def require(self, key: str, wanted: object) -> None:
+        """Refuse another value than the one that can be run; an absent key is no other value."""
+        value = self.get(key)
+        if value is not None and value != wanted:
+            raise self.refuse(key, f"is {value!r}; only {wanted!r} can be run")

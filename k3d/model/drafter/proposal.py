@@ -9,6 +9,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from k3d.model.drafter.config import DrafterConfig
 from k3d.model.taps import Taps
 
 
@@ -25,6 +26,11 @@ NOTHING = Proposal((), ())
 
 class Drafter(Protocol):
     """A drafter keeps no state of a sequence: what it knows is in the context rows."""
+
+    @property
+    def config(self) -> DrafterConfig:
+        """What its file says it is."""
+        ...
 
     @property
     def block(self) -> int:

@@ -36,14 +36,25 @@ def load_drafter(
     config = read_config(folder, block)
     check_target(config, target, folder / "config.json")
     tensors = read_tensors(folder / "model.safetensors", tensor_list(config))
-    embed = _own_unless_equal(tensors.pop(EMBED, None), embed)
-    to_target = _to_target(folder, config, tensors.pop(TO_TARGET, None))
     matrix = head if isinstance(head, Tensor) else matrix_of(head)
-    matrix = _own_unless_equal(tensors.pop(HEAD, None), matrix).float().contiguous()
-    parts = {part: tensor.float() for part, tensor in tensors.items()}
+    _check_map(folder / "model.safetensors", config, tensors.get(TO_TARGET))
+    return assemble(config, tensors, embed, matrix)
+
+
+def assemble(
+    config: DrafterConfig, tensors: dict[str, Tensor], embed: Tensor, head: Tensor
+) -> Drafter:
+    """A drafter of the tensors of its layout by part, and the model's embed and head [vocab,
+    hidden]."""
+    own = dict(tensors)
+    embed = _own_unless_equal(own.pop(EMBED, None), embed)
+    head = _own_unless_equal(own.pop(HEAD, None), head).float().contiguous()
+    offsets = own.pop(TO_TARGET, None)
+    parts = {part: tensor.float() for part, tensor in own.items()}
     if isinstance(config.drafting, ChainDrafting):
-        return Eagle3Drafter(Eagle3Weights.from_tensors(config, parts), embed, matrix, to_target)
-    return DSparkDrafter(DSparkWeights.from_tensors(config, parts), embed, matrix)
+        ids = None if offsets is None else _target_ids(offsets)
+        return Eagle3Drafter(Eagle3Weights.from_tensors(config, parts), embed, head, ids)
+    return DSparkDrafter(DSparkWeights.from_tensors(config, parts), embed, head)
 
 
 def matrix_of(weight: Weight) -> Tensor:
@@ -63,15 +74,18 @@ def _own_unless_equal(own: Tensor | None, target: Tensor) -> Tensor:
     return own
 
 
-def _to_target(folder: Path, config: DrafterConfig, stored: Tensor | None) -> Tensor | None:
-    """i64 [draft_vocab]: the model's id of each row of a reduced head."""
-    if stored is None:
-        return None
-    ids = torch.arange(stored.shape[0]) + stored.long()
+def _target_ids(offsets: Tensor) -> Tensor:
+    """The model's id of each row of a reduced head, i64; the file stores the difference."""
+    return torch.arange(offsets.shape[0]) + offsets.long()
+
+
+def _check_map(path: Path, config: DrafterConfig, offsets: Tensor | None) -> None:
+    if offsets is None:
+        return
+    ids = _target_ids(offsets)
     if ids.min() < 0 or ids.max() >= config.vocab_size:
         raise CheckpointError(
-            f"tensor {TO_TARGET} of {folder / 'model.safetensors'} maps a draft outside the "
-            f"vocabulary of {config.vocab_size}",
+            f"tensor {TO_TARGET} of {path} maps a draft outside the vocabulary of "
+            f"{config.vocab_size}",
             hint="the file is damaged or of another model",
         )
-    return ids

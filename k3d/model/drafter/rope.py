@@ -39,7 +39,13 @@ class Rope:
         angles = positions.double().unsqueeze(-1) * self.frequencies()
         amplitude = self.yarn.amplitude if self.yarn else 1.0
         cosine, sine = torch.cos(angles) * amplitude, torch.sin(angles) * amplitude
-        return Turn(cosine.float(), sine.float(), self.interleaved)
+        return Turn(self._pairs(cosine, cosine), self._pairs(-sine, sine), self.interleaved)
+
+    def _pairs(self, first: Tensor, second: Tensor) -> Tensor:
+        """f32 [rows, dim]: what applies to the first and the second channel of every pair."""
+        if self.interleaved:
+            return torch.stack((first, second), dim=-1).flatten(-2).float()
+        return torch.cat((first, second), dim=-1).float()
 
     def frequencies(self) -> Tensor:
         """Radians a position, f64 [dim / 2]."""
@@ -67,7 +73,7 @@ class Rope:
 
 @dataclass(frozen=True)
 class Turn:
-    """cosine, sine f32 [rows, dim / 2] of one rotation a row."""
+    """One rotation a row, f32 [rows, dim]: a channel times cosine plus its partner times sine."""
 
     cosine: Tensor
     sine: Tensor
@@ -79,11 +85,10 @@ class Turn:
         cosine = self.cosine.view(x.shape[0], *between, -1)
         sine = self.sine.view(x.shape[0], *between, -1)
         if self.interleaved:
-            first, second = x[..., 0::2], x[..., 1::2]
+            partners = x.unflatten(-1, (-1, 2)).flip(-1).flatten(-2)
         else:
-            first, second = x.chunk(2, dim=-1)
-        turned = (first * cosine - second * sine, second * cosine + first * sine)
-        return torch.stack(turned, -1).flatten(-2) if self.interleaved else torch.cat(turned, -1)
+            partners = x.roll(x.shape[-1] // 2, dims=-1)
+        return torch.addcmul(x * cosine, partners, sine)
 
 
 def mscale(factor: float, weight: float) -> float:

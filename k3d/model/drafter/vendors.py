@@ -7,8 +7,9 @@
 | speculators | RedHatAI (speculators) | GQA | `tap_id_base` says | none: `tap_stream` says |
 | eagle3 | LightSeek (TorchSpec), 3.0 and 3.1 | MLA | from 1 | raw_prefix |
 
-Nobody published which stream and base RedHatAI's ids mean, and with the wrong one every draft is
-rejected without an error; so whoever fetches that drafter has to state both.
+RedHatAI's file says neither from where its layer ids count nor which stream they are taken from,
+and with the wrong one every draft is rejected without an error; so whoever fetches that drafter
+adds both keys. SpecForge keeps its drafting keys in `dflash_config`, or beside the others.
 """
 
 from __future__ import annotations

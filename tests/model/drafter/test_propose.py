@@ -12,8 +12,18 @@ from k3_kernels import Weight
 from torch import Tensor
 
 from k3d.model.drafter import Drafter, Proposal, load_drafter
-from k3d.model.drafter.dspark import BlockContext, DSparkDrafter, block_hidden
+from k3d.model.drafter.dspark import (
+    BlockContext,
+    DSparkDrafter,
+    DSparkWeights,
+    block_hidden,
+    confidence_logits,
+    context_rows,
+)
+from k3d.model.drafter.layouts import EMBED, HEAD, tensor_list
 from k3d.model.drafter.reader import matrix_of
+from k3d.model.drafter.tensor_file import read_tensors
+from k3d.model.drafter.vendors import read_config
 from tests.model.drafter import tiny_drafter
 from tests.model.drafter.conftest import ROWS, Beside
 from tests.model.drafter.tiny_drafter import BLOCKS, DOCUMENTS, TEMPERATURES
@@ -83,6 +93,19 @@ def test_fewer_drafts_are_the_first_ones(kind: str, folder: Folder, beside: Besi
     assert len(most.tokens) == drafter.block
     assert all(0 < chance < 1 for chance in most.confidence)
     for count in range(drafter.block + 1):
+        few = propose(drafter, rows, count=count)
+        assert few.tokens == most.tokens[:count]
+        assert few.confidence == pytest.approx(most.confidence[:count], rel=1e-4)
+
+
+def test_a_causal_block_is_only_as_long_as_it_is_asked_to_be(
+    tmp_path: Path, beside: Beside
+) -> None:
+    document = tiny_drafter.own() | {"causal": True}
+    drafter = beside.load(tiny_drafter.write(tmp_path / "drafter", "own", document))
+    rows = beside.rows(drafter)
+    most = propose(drafter, rows)
+    for count in range(1, drafter.block):
         few = propose(drafter, rows, count=count)
         assert few.tokens == most.tokens[:count]
         assert few.confidence == pytest.approx(most.confidence[:count], rel=1e-4)
@@ -175,6 +198,29 @@ def test_blocks_of_one_sequence_are_those_of_its_lanes(folder: Folder, beside: B
         torch.testing.assert_close(
             shared, block_hidden(drafter.weights, embedded, at, apart), rtol=1e-4, atol=1e-5
         )
+
+
+@pytest.mark.parametrize("kind", BLOCKS)
+def test_gradients_reach_every_tensor_that_is_trained(
+    kind: str, folder: Folder, beside: Beside
+) -> None:
+    config = read_config(folder(kind))
+    stored = read_tensors(folder(kind) / "model.safetensors", tensor_list(config))
+    tables = {EMBED, HEAD}
+    leaves = {n: t.float().requires_grad_() for n, t in stored.items() if n not in tables}
+    weights = DSparkWeights.from_tensors(config, leaves)
+    rows = context_rows(weights, beside.taps, torch.arange(ROWS))
+    embedded = beside.embed[:14].float().view(2, 7, HIDDEN)
+    at = torch.tensor([4, 9])
+    visible = torch.arange(ROWS) < at.unsqueeze(1)
+    hidden = block_hidden(weights, embedded, at, [BlockContext(rows, 2, visible)])
+    before = weights.markov_w1[torch.arange(14).view(2, 7)]
+    logits = hidden @ beside.head.float().t() + before @ weights.markov_w2.t()
+    sure = confidence_logits(weights, hidden, before)
+    (logits.logsumexp(-1).sum() + sure.square().sum()).backward()
+    for name, leaf in leaves.items():
+        assert leaf.grad is not None, name
+        assert leaf.grad.abs().sum() > 0, name
 
 
 @pytest.mark.parametrize("scaled", [False, True])

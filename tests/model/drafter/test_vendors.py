@@ -82,6 +82,10 @@ def test_how_each_kind_drafts(written: Written) -> None:
     assert (sliding.windows, sliding.causal) == ((None, 5), (False, True))
     both_ways = written.read("speculators", top(sliding_window_non_causal=True))
     assert both_ways.causal == (False, False)
+    assert written.read("radixark", top(markov_rank=24)).drafting == radixark.drafting
+    every = inner(layer_types=["sliding_attention"] * 2)  # as RedHatAI published it
+    assert written.read("speculators", every).windows == (5, 5)
+    assert written.read("speculators", every).causal == (True, True)
     assert written.read("eagle30").drafting == ChainDrafting(128, False, False)
     assert written.read("eagle31").drafting == ChainDrafting(384, True, True)
     assert (written.read("eagle31").block, written.read("eagle31", block=2).block) == (4, 2)
