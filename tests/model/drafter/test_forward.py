@@ -9,7 +9,7 @@ import pytest
 
 from k3d.model.drafter import Drafter
 from tests.model.drafter.conftest import ROWS, Beside
-from tests.model.drafter.tiny_drafter import BLOCKS, DOCUMENTS
+from tests.model.drafter.tiny_configs import BLOCKS, DOCUMENTS
 
 Folder = Callable[[str], Path]
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,69 +12,70 @@ import torch
 from torch import Tensor
 
 from k3d.errors import CheckpointError
-from k3d.model.drafter.config import BlockDrafting, ChainDrafting, DrafterConfig, GqaShape, MlaShape
 from k3d.model.drafter.layouts import parameters, tensor_list
-from k3d.model.drafter.rope import Rope
 from k3d.model.drafter.vendors import read_config
-from k3d.model.taps import Taps
-from tests.model.drafter import tiny_drafter
+from tests.model.drafter import tiny_configs, tiny_drafter
 from tests.model.drafter.conftest import Beside
 from tests.tiny_checkpoint import VOCAB
 
 Tensors = dict[str, Tensor]
-PUBLISHED_MLA = MlaShape(64, 1536, 512, 128, 64, 128)
+WIDTHS = {"hidden_size": 7168, "intermediate_size": 14336, "vocab_size": 163840}
+GQA = {"num_hidden_layers": 5, "num_key_value_heads": 16, "head_dim": 64}
+MLA = {"num_attention_heads": 64, "q_lora_rank": 1536, "kv_lora_rank": 512,
+       "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128}  # fmt: skip
+SLIDING = {"layer_types": ["sliding_attention"] * 5, "sliding_window": 2048}
 
 
-def published(layout: Any, attention: GqaShape | MlaShape, **other: Any) -> DrafterConfig:
-    """A drafter of Kimi-K3 at its published sizes."""
-    config = DrafterConfig(
-        layout=layout,
-        hidden_size=7168,
-        layers=5,
-        intermediate_size=14336,
-        vocab_size=163840,
-        rms_norm_eps=1e-5,
-        attention=attention,
-        rope=Rope(10000.0, 64, interleaved=False, yarn=None),
-        taps=Taps((7, 23, 51, 67, 83), "materialized"),
-        target_layers=93,
-        block=7,
-        windows=(None,) * 5,
-        causal=(False,) * 5,
-        drafting=BlockDrafting(163824, 256, (1.0,) * 7),
-    )
-    return replace(config, **other)
+def published(kind: str) -> dict[str, Any]:
+    """config.json at the sizes it was published with for Kimi-K3."""
+    document = tiny_configs.DOCUMENTS[kind]()
+    if kind == "radixark":
+        document |= WIDTHS | GQA | {"num_attention_heads": 64, "num_target_layers": 93}
+        document["layer_types"] = ["full_attention"] * 5
+        document["dflash_config"] |= {"markov_rank": 256, "mask_token_id": 163824,
+                                      "target_layer_ids": [7, 23, 51, 67, 83]}  # fmt: skip
+    elif kind == "inferact":
+        document |= WIDTHS | MLA | {"num_hidden_layers": 5, "target_num_hidden_layers": 93}
+        document |= {"target_hidden_size": 7168, "num_target_layers": 5, "markov_rank": 256,
+                     "mask_token_id": 163837, "target_layer_ids": [2, 23, 47, 71, 89]}  # fmt: skip
+    elif kind == "speculators":
+        layer = document["transformer_layer_config"]
+        layer |= WIDTHS | GQA | SLIDING | {"num_attention_heads": 96}
+        document |= {"aux_hidden_state_layer_ids": [24, 48, 72, 88, 92], "markov_rank": 256,
+                     "mask_token_id": 163837, "draft_vocab_size": 163840}  # fmt: skip
+    else:
+        document |= WIDTHS | MLA | {"intermediate_size": 18432, "draft_vocab_size": 163840}
+        document["eagle_config"] = {"eagle_aux_hidden_state_layer_ids": [2, 46, 90]}
+    return document
 
 
-def test_the_published_drafters_tensors_and_sizes() -> None:
-    eagle = published(
-        "eagle3",
-        PUBLISHED_MLA,
-        layers=1,
-        intermediate_size=18432,
-        taps=Taps((1, 45, 89), "raw_prefix"),
-        drafting=ChainDrafting(163840, norm_taps=True, norm_output=True),
-    )
-    for config, tensors, values, row_bytes in (
-        (published("specforge", GqaShape(64, 16, 64)), 62, 2_249_289_601, 20_480),
-        (published("inferact", PUBLISHED_MLA), 68, 3_562_312_961, 5_760),
-        (published("speculators", GqaShape(96, 16, 64)), 64, 4_744_900_481, 20_480),
-        (eagle, 20, None, 1_152 + 2 * 7168),
-    ):
-        specs = tensor_list(config)
-        assert len({spec.name for spec in specs}) == len(specs) == tensors
-        assert values is None or parameters(specs) == values
-        assert 2 * config.row_width == row_bytes
-    header = 8 + 2128
-    assert 2 * parameters(tensor_list(eagle)) + header == 6_031_253_592
+@pytest.mark.parametrize(
+    ("kind", "tensors", "values", "row_width"),
+    [
+        ("radixark", 62, 2_249_289_601, 5 * 2 * 16 * 64),
+        ("inferact", 68, 3_562_312_961, 5 * 576),
+        ("speculators", 64, 4_744_900_481, 5 * 2 * 16 * 64),
+        # 6,031,253,592 bytes, 8 + 2,128 of them the header.
+        ("eagle31", 20, (6_031_253_592 - 2_136) // 2, 576 + 7168),
+    ],
+)
+def test_the_published_drafters_tensors_and_sizes(
+    kind: str, tensors: int, values: int, row_width: int, tmp_path: Path
+) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(published(kind)))
+    config = read_config(tmp_path)
+    specs = tensor_list(config)
+    assert len({spec.name for spec in specs}) == len(specs) == tensors
+    assert parameters(specs) == values
+    assert config.row_width == row_width
 
 
-@pytest.mark.parametrize("kind", tiny_drafter.DOCUMENTS)
+@pytest.mark.parametrize("kind", tiny_configs.DOCUMENTS)
 def test_a_layout_lists_what_is_published(kind: str, folder: Callable[[str], Path]) -> None:
     specs = tensor_list(read_config(folder(kind)))
     wanted = tiny_drafter.shapes(kind)
     if kind == "eagle30":
-        wanted |= {"d2t": (tiny_drafter.DRAFT_VOCAB,), "t2d": (VOCAB,)}
+        wanted |= {"d2t": (tiny_configs.DRAFT_VOCAB,), "t2d": (VOCAB,)}
     assert {spec.name: spec.shape for spec in specs} == wanted
 
 
@@ -99,7 +100,7 @@ def damage(tmp_path: Path, beside: Beside) -> Damage:
     return Damage(tmp_path / "drafter", beside)
 
 
-@pytest.mark.parametrize("kind", tiny_drafter.DOCUMENTS)
+@pytest.mark.parametrize("kind", tiny_configs.DOCUMENTS)
 def test_a_missing_tensor_is_named(kind: str, damage: Damage) -> None:
     for name in ("layers.0.self_attn.o_proj.weight", "layers.0.mlp.up_proj.weight"):
         assert name in damage.refusal(kind, lambda weights, name=name: weights.pop(name))
@@ -113,7 +114,7 @@ def test_a_tensor_of_another_drafter_is_named(damage: Damage) -> None:
     assert "fc_norm.0.weight" in damage.refusal("eagle30", add)
 
 
-@pytest.mark.parametrize("kind", tiny_drafter.DOCUMENTS)
+@pytest.mark.parametrize("kind", tiny_configs.DOCUMENTS)
 def test_another_shape_is_named(kind: str, damage: Damage) -> None:
     def narrow(weights: Tensors) -> None:
         name = "layers.0.mlp.down_proj.weight"

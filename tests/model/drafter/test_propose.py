@@ -24,9 +24,9 @@ from k3d.model.drafter.layouts import EMBED, HEAD, tensor_list
 from k3d.model.drafter.reader import matrix_of
 from k3d.model.drafter.tensor_file import read_tensors
 from k3d.model.drafter.vendors import read_config
-from tests.model.drafter import tiny_drafter
+from tests.model.drafter import tiny_configs, tiny_drafter
 from tests.model.drafter.conftest import ROWS, Beside
-from tests.model.drafter.tiny_drafter import BLOCKS, DOCUMENTS, TEMPERATURES
+from tests.model.drafter.tiny_configs import BLOCKS, DOCUMENTS, TEMPERATURES
 from tests.tiny_checkpoint import HIDDEN, VOCAB
 
 Folder = Callable[[str], Path]
@@ -101,7 +101,7 @@ def test_fewer_drafts_are_the_first_ones(kind: str, folder: Folder, beside: Besi
 def test_a_causal_block_is_only_as_long_as_it_is_asked_to_be(
     tmp_path: Path, beside: Beside
 ) -> None:
-    document = tiny_drafter.own() | {"causal": True}
+    document = tiny_configs.own() | {"causal": True}
     drafter = beside.load(tiny_drafter.write(tmp_path / "drafter", "own", document))
     rows = beside.rows(drafter)
     most = propose(drafter, rows)
@@ -174,7 +174,7 @@ def test_temperatures_calibrate_the_confidence(
     tmp_path: Path, folder: Folder, beside: Beside
 ) -> None:
     plain = tiny_drafter.write(
-        tmp_path / "plain", "own", tiny_drafter.own() | {"confidence_temperatures": None}
+        tmp_path / "plain", "own", tiny_configs.own() | {"confidence_temperatures": None}
     )
     raw = propose(beside.load(plain), beside.rows(beside.load(plain)))
     calibrated = propose(beside.load(folder("own")), beside.rows(beside.load(folder("own"))))

@@ -17,7 +17,7 @@ from k3d.model.drafter.keys import Keys
 from k3d.model.drafter.rope import Rope, Yarn
 from k3d.model.drafter.vendors import read_config
 from k3d.model.taps import Taps
-from tests.model.drafter import tiny_drafter
+from tests.model.drafter import tiny_configs, tiny_drafter
 from tests.model.drafter.conftest import Beside
 
 Document = dict[str, Any]
@@ -32,7 +32,7 @@ class Written:
     def read(
         self, kind: str, edit: Callable[[Document], object] = copy.copy, block: int | None = None
     ) -> DrafterConfig:
-        document = tiny_drafter.DOCUMENTS[kind]()
+        document = tiny_configs.DOCUMENTS[kind]()
         edit(document)
         tiny_drafter.write(self.folder, kind, document, weights={})
         return read_config(self.folder, block)
@@ -72,8 +72,8 @@ def test_taps_are_zero_based_layers_of_a_named_stream(written: Written) -> None:
 
 def test_how_each_kind_drafts(written: Written) -> None:
     own, radixark = written.read("own"), written.read("radixark")
-    temperatures = tuple(tiny_drafter.TEMPERATURES)
-    assert own.drafting == BlockDrafting(tiny_drafter.MASK, tiny_drafter.RANK, temperatures)
+    temperatures = tuple(tiny_configs.TEMPERATURES)
+    assert own.drafting == BlockDrafting(tiny_configs.MASK, tiny_configs.RANK, temperatures)
     assert radixark.drafting == replace(own.drafting, temperatures=(1.0,) * 7)
     assert (own.block, written.read("speculators").block) == (7, 8)
     assert own.causal == (False, False)
