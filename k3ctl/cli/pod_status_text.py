@@ -32,6 +32,7 @@ def status_lines(document: Document, output: Output) -> list[str]:
             f"{str(model.get('digest'))[:12]}; epoch {document.get('epoch')}"
         ),
         cut(f"placement {document.get('placement')}, transport {document.get('transport')}"),
+        *_api(document),
         "",
         *_node_table(document, output),
         "",
@@ -41,6 +42,11 @@ def status_lines(document: Document, output: Output) -> list[str]:
         *_labels(document),
     ]
     return lines
+
+
+def _api(document: Document) -> list[str]:
+    url = (document.get("api") or {}).get("url")
+    return [cut(f"API {url}")] if url else []
 
 
 def _node_table(document: Document, output: Output) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from argparse import Namespace
+from dataclasses import replace
 from time import monotonic
 
 import msgspec
@@ -15,6 +16,9 @@ from k3d.placement.placement_map import PlacementMap
 from k3d.placement.pod import load_pod
 from k3d.station.api import station_routes
 from k3d.station.assembly import Station, assemble, station_options
+from k3d.station.openai.keys import KeyFile
+from k3d.station.openai.mount import mount_api
+from k3d.station.openai.server import check_exposure
 from k3d.station.recorder import Recorder
 from k3d.station.scheduler import Scheduler
 from k3d.station.status import StationView
@@ -36,6 +40,8 @@ def run_station(options: Namespace) -> int:
     node = pod.station
     log_to_stderr(node.name)
     http = bind(node.host, node.http_port)
+    check_exposure(node.api_host, KeyFile(home))
+    api_listener = bind(node.api_host, node.api_port)
     store = StateStore.open_as_writer(
         home,
         holder="k3d station",
@@ -49,12 +55,19 @@ def run_station(options: Namespace) -> int:
         )
         store.record_pod(pod.name, pod.digest, msgspec.to_builtins(pod))
         scheduler = Scheduler(station.engine)
+        view = StationView(station, scheduler, monotonic())
+        api = mount_api(api_listener, view, home)
+        view = replace(view, api_url=api.url)
         scheduler.start()
         recorder = Recorder(TelemetryStore.open_as_writer(home), station.hops, scheduler)
         recorder.start()
-        view = StationView(station, scheduler, monotonic())
+
+        def end_answers() -> None:
+            api.drain()
+            scheduler.close()
+
         server = NodeServer(
-            http, http_token(secret), view.health, station_routes(view, store), scheduler.close
+            http, http_token(secret), view.health, station_routes(view, store), end_answers
         )
         run = RunFile.of_this_process(
             name=node.name,
@@ -63,18 +76,22 @@ def run_station(options: Namespace) -> int:
             http_host=node.host,
             http_port=server.port,
         )
+        api.start()
         run.write(home)
         log.info("station serves %s on port %d", station.model_name, server.port)
+        log.info("its API is %s", api.url)
         store.record_event("pod", "the Station started", node=node.name)
         try:
             server.run()
         finally:
             run.remove(home)
+            api.stop()
             _end(station, scheduler, recorder)
             store.record_event("pod", "the Station ended", node=node.name)
     finally:
         store.close()
         http.close()
+        api_listener.close()
     return int(ExitCode.OK)
 
 

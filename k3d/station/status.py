@@ -26,6 +26,8 @@ class StationView:
     station: Station
     scheduler: Scheduler
     started_s: float
+    api_url: str | None = None
+    """Where clients of the OpenAI API point to."""
 
     def health(self) -> dict[str, Any]:
         """The Station's own health: the pod's, since without its sparks it cannot decode."""
@@ -63,6 +65,7 @@ class StationView:
                 "dtype": station.options.dtype,
             },
             "epoch": station.placement.epoch,
+            "api": {"url": self.api_url},
             "transport": station.options.transport,
             "placement": station.options.placement,
             "nodes": [self._station_node(state, reason), *map(self._spark_node, self._links())],
