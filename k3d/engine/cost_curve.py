@@ -2,8 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
+import torch
+
+from k3d.model.drafter.proposal import Drafter
+from k3d.model.kimi_k3 import KimiK3, RoutedExperts, Span
+from k3d.model.lane_state import LaneState
+
+MEASURED_ROWS = (1, 2, 4, 8)
+MEASURED_ROUNDS = 3
+PROMPT_ROWS = 24
 FORGET = 0.98
 UNMEASURED = (1.0, 0.1)
 """Only the ratio counts before anything was measured."""
@@ -51,3 +61,40 @@ class CostCurve:
         row_s = max(0.0, (self._n * self._rs - self._r * self._s) / spread)
         fixed_s = max(1e-6, (self._s - row_s * self._r) / self._n)
         return CostLine(fixed_s, row_s, self._draft_s, measured=True)
+
+
+def measure_costs(
+    model: KimiK3,
+    experts: RoutedExperts,
+    drafter: Drafter | None,
+    curve: CostCurve,
+    clock: Callable[[], float],
+) -> None:
+    """Time passes of a few rows behind a short prompt, counts in turns, and blocks of drafts."""
+    config = model.config
+    counts = [rows for rows in MEASURED_ROWS if rows <= model.max_rows]
+    prompt = min(PROMPT_ROWS, model.max_rows)
+    ids = [(37 * i + 1) % config.vocab_size for i in range(prompt + counts[-1])]
+    lane = LaneState.alone(config, model.dtype, len(ids))
+    chunk = Span(lane, ids[:prompt])
+    wanted = torch.tensor([0])
+    taps = drafter.taps if drafter is not None else None
+    with torch.inference_mode():
+        tapped = model.forward([chunk], experts, wanted, taps).taps
+        model.commit(chunk, prompt)
+        model.forward([Span(lane, ids[prompt:], ahead=True)], experts, wanted)  # warms up
+        for _ in range(MEASURED_ROUNDS):
+            for rows in counts:
+                begun = clock()
+                span = Span(lane, ids[prompt : prompt + rows], ahead=True)
+                model.forward([span], experts, torch.arange(rows), taps)
+                curve.note_pass(rows, clock() - begun)
+        if drafter is None or tapped is None:
+            return
+        positions, after = torch.arange(prompt), torch.tensor(ids[1 : prompt + 1])
+        context = drafter.context_rows(tapped, positions, after)
+        for turn in range(1 + MEASURED_ROUNDS):
+            begun = clock()
+            drafter.propose([context], [ids[prompt]], [prompt], [drafter.block])
+            if turn:  # the first one warms up
+                curve.note_draft(clock() - begun)

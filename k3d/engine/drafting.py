@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from collections.abc import Sequence as Ordered
 from dataclasses import dataclass
-from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -14,44 +12,8 @@ from k3d.engine.choose_rows import choose_drafts, pays
 from k3d.engine.cost_curve import CostCurve
 from k3d.engine.sequence import Sequence
 from k3d.engine.synthetic import SyntheticAcceptance
+from k3d.model.drafter.proposal import Drafter
 from k3d.model.taps import Taps
-
-
-class Proposed(Protocol):
-    """A lane's drafts and the conditional acceptance expected of each."""
-
-    @property
-    def tokens(self) -> tuple[int, ...]: ...
-
-    @property
-    def confidence(self) -> tuple[float, ...]: ...
-
-
-class Drafter(Protocol):
-    """What the engine asks of a drafter; see k3d.model.drafter."""
-
-    @property
-    def block(self) -> int: ...
-
-    @property
-    def taps(self) -> Taps: ...
-
-    @property
-    def row_width(self) -> int: ...
-
-    def context_rows(self, taps: Tensor, positions: Tensor, tokens: Tensor) -> Tensor:
-        """f32 [rows, row_width] of committed rows; tokens are those that follow each row."""
-        ...
-
-    def propose(
-        self,
-        contexts: Ordered[Tensor],
-        anchors: Ordered[int],
-        positions: Ordered[int],
-        counts: Ordered[int],
-    ) -> Ordered[Proposed]:
-        """Up to counts[i] drafts after anchors[i], whose context rows are contexts[i]."""
-        ...
 
 
 @dataclass(frozen=True)

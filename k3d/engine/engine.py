@@ -16,9 +16,9 @@ from time import monotonic
 import torch
 from torch import Tensor
 
-from k3d.engine.cost_curve import CostCurve
+from k3d.engine.cost_curve import CostCurve, measure_costs
 from k3d.engine.counts import EngineCounts, Totals
-from k3d.engine.drafting import Drafter, Drafting
+from k3d.engine.drafting import Drafting
 from k3d.engine.lane_memory import LaneMemory
 from k3d.engine.lanes import Lanes
 from k3d.engine.pass_plan import Part, PassPlanner
@@ -37,6 +37,7 @@ from k3d.engine.sequence import Sequence
 from k3d.engine.synthetic import SyntheticAcceptance
 from k3d.engine.verify import Verdict, judge
 from k3d.errors import ConfigError, K3Error, NodeLost
+from k3d.model.drafter.proposal import Drafter
 from k3d.model.kimi_k3 import KimiK3, RoutedExperts
 
 
@@ -174,6 +175,15 @@ class Engine:
             return [self._fail(part.sequence, error) for part in parts]
         self._lost = None
         return events
+
+    def measure_costs(self) -> None:
+        """Learn what a pass costs by its rows, and a block of drafts, on a lane of its own; the
+        engine must be idle. Raises NodeLost like a pass."""
+        try:
+            measure_costs(self.model, self.experts, self.drafter, self.curve, self.clock)
+        except K3Error:
+            self.experts.abandon()
+            raise
 
     def fail_all(self, error: K3Error) -> list[Event]:
         """End every request with `error`."""

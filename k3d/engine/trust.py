@@ -12,8 +12,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-LEARNING_RATE = 0.25
-MOST_BIAS = 4.0
+LEARNING_RATE = 0.3
+MOST_BIAS = 6.0
+LEAST_CHANCE = 0.03  # no confidence is beyond being unlearned
 IDLE_ROUNDS = 3
 FIRST_REST = 8
 MOST_REST = 64
@@ -61,7 +62,7 @@ class Trust:
 
 
 def _logit(p: float) -> float:
-    p = min(max(p, 1e-4), 1.0 - 1e-4)
+    p = min(max(p, LEAST_CHANCE), 1.0 - LEAST_CHANCE)
     return math.log(p / (1.0 - p))
 
 

@@ -42,7 +42,7 @@ def judge(
     tokens: list[int] = []
     logprobs: list[TokenLogprob] = []
     for row in range(len(drafts) + 1):
-        if forced is not None and row < forced:
+        if forced is not None and row < min(forced, len(drafts)):
             token = drafts[row]
         elif greedy is not None and rules.plain:
             token = greedy[row]

@@ -31,6 +31,7 @@ class Scheduler:
         self._deliver: dict[str, Callable[[Event], None]] = {}
         self._asked: set[Future[None]] = set()
         self._closing = False
+        self._costs_known = False
         self._counts = engine.counts()
         self._progress_s = monotonic()
         self._waiting_for: str | None = None
@@ -117,12 +118,28 @@ class Scheduler:
     def _run(self) -> None:
         while not self._closing:
             self._take_commands(self._patience_s())
+            self._measure_costs()
             self._send(self._engine.step())
             self._counts = self._engine.counts()
             lost = self._engine.lost
             self._waiting_for = lost.node if lost else None
             if lost is None:
                 self._progress_s = monotonic()
+
+    def _measure_costs(self) -> None:
+        """Once, when nobody waits and every node answers."""
+        if self._costs_known or not self._engine.idle or self._closing:
+            return
+        try:
+            self._engine.measure_costs()
+        except K3Error:
+            return  # a node is not there yet
+        self._costs_known = True
+        line = self._engine.curve.line
+        log.info(
+            "a pass of r rows takes %.1f + %.2f r ms, a block of drafts %.1f ms",
+            1e3 * line.fixed_s, 1e3 * line.row_s, 1e3 * line.draft_s,
+        )  # fmt: skip
 
     def _patience_s(self) -> float:
         """How long to wait for a command: not at all while there is a pass to run."""
