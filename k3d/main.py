@@ -63,6 +63,11 @@ def _parser() -> argparse.ArgumentParser:
     station.add_argument("--dtype", choices=("bf16", "fp32"), help="activation type")
     station.add_argument("--chunk", type=_chunk, help="prompt tokens a pass")
     station.add_argument("--transport", choices=("shm", "tcp", "inproc"))
+    station.add_argument("--drafter", help="a drafter's folder, auto or none")
+    station.add_argument(
+        "--synthetic-acceptance", type=float, metavar="LENGTH",
+        help="accept drafts unchecked up to this mean length; for benchmarks on loopback only",
+    )  # fmt: skip
     station.set_defaults(run=_station)
 
     spark = verbs.add_parser("spark", help="run one spark of a pod")
@@ -188,8 +193,8 @@ def _spark(options: argparse.Namespace) -> int:
 
 def _bench(options: argparse.Namespace) -> int:
     from k3d.placement.pod import load_pod
-    from k3d.station.assembly import station_options
     from k3d.station.bench_pod import bench_pod
+    from k3d.station.options import station_options
     from k3d.store.home import resolve_home
 
     home = resolve_home(options.home)

@@ -82,7 +82,12 @@ class ModelFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
 
 class PodDescription(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A pod. `nodes` keeps the file's order, which numbers the slices of the sparks."""
+    """A pod. `nodes` keeps the file's order, which numbers the slices of the sparks.
+
+    drafter: auto (the folder `drafter` beside the model, if it is there), none, or a folder.
+    lanes: requests computed at once. row_mib: memory for their latent and drafter rows and those
+    kept for reuse; prefix_mib: for the states that let a prefix be reused, 0 reuses none.
+    """
 
     schema: Literal["k3-pod/1"]
     name: str
@@ -91,6 +96,10 @@ class PodDescription(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     transport: Literal["inproc", "shm", "tcp"] = "shm"
     dtype: Literal["bf16", "fp32"] = "bf16"
     chunk: Annotated[int, msgspec.Meta(ge=1, le=65536)] = 256
+    drafter: str = "auto"
+    lanes: Annotated[int, msgspec.Meta(ge=1, le=1024)] = 16
+    row_mib: Annotated[int, msgspec.Meta(ge=1, le=2**20)] = 96
+    prefix_mib: Annotated[int, msgspec.Meta(ge=0, le=2**20)] = 64
     model_facts: ModelFacts | None = None
     budgets: tuple[Budget, ...] = msgspec.field(name="budget", default=())
     costs: tuple[Cost, ...] = msgspec.field(name="cost", default=())

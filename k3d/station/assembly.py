@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import time
-from argparse import Namespace
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,30 +37,12 @@ from k3d.node.spark import SparkServer
 from k3d.placement.placement_map import PlacementMap
 from k3d.placement.pod import SPARK_TIER, PodDescription, model_directory
 from k3d.placement.policy import load_policy, plan
+from k3d.station.decoding import find_drafter, limits_of, synthetic_acceptance
 from k3d.station.membership import Membership, SparkLink
+from k3d.station.options import StationOptions
 from k3d.store.home import banks_directory, read_run_file
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class StationOptions:
-    """What a command line may override of the description."""
-
-    transport: str
-    placement: str
-    dtype: str
-    chunk: int
-
-
-def station_options(flags: Namespace, pod: PodDescription) -> StationOptions:
-    """Flags over the description."""
-    return StationOptions(
-        transport=flags.transport or pod.transport,
-        placement=flags.placement or pod.placement,
-        dtype=flags.dtype or pod.dtype,
-        chunk=flags.chunk or pod.chunk,
-    )
 
 
 @dataclass(frozen=True)
@@ -137,7 +118,14 @@ def assemble(
     hops = HopLog(tuple(tier.name for tier in tiers))
     experts = ExpertTiers(shape, tiers, _table(config.layers, placement, tiers), hops)
     model = KimiK3(config, weights, dtype, max_rows=options.chunk)
-    engine = Engine(model, experts, options.chunk)
+    engine = Engine(
+        model,
+        experts,
+        options.chunk,
+        limits_of(pod, options),
+        drafter=find_drafter(options.drafter, folder, home, config, weights),
+        synthetic=synthetic_acceptance(options, pod),
+    )
     membership.start()
     return Station(
         pod, options, folder.name, checkpoint.digest, shape, placement, bank, tokenizer,

@@ -34,7 +34,8 @@ from k3d.experts.tiers import ExpertTiers
 from k3d.model.chat_format import ChatOptions
 from k3d.placement.pod import PodDescription, load_pod, model_directory
 from k3d.placement.policy_files import find_policy
-from k3d.station.assembly import Station, StationOptions, assemble
+from k3d.station.assembly import Station, assemble
+from k3d.station.options import StationOptions
 from k3d.store.home import banks_directory, create_secret, make_home, read_secret
 
 _PLAIN = ChatOptions(thinking=False)

@@ -15,10 +15,11 @@ from k3d.node.log import log_to_stderr
 from k3d.placement.placement_map import PlacementMap
 from k3d.placement.pod import load_pod
 from k3d.station.api import station_routes
-from k3d.station.assembly import Station, assemble, station_options
+from k3d.station.assembly import Station, assemble
 from k3d.station.openai.keys import KeyFile
 from k3d.station.openai.mount import mount_api
 from k3d.station.openai.server import check_exposure
+from k3d.station.options import station_options
 from k3d.station.recorder import Recorder
 from k3d.station.scheduler import Scheduler
 from k3d.station.status import StationView

@@ -115,18 +115,18 @@ def test_neither_do_their_quality_and_the_chunk(
     assert found == plain
 
 
-def test_nor_memory_that_is_too_small(
-    model: OfflineModel, sampling: Sampling, plain: Answers
-) -> None:
-    """Eight lanes where three fit: they give way to each other and start over."""
-    drafter = knowing(model, plain, 0.7)
-    each = RowPages.bytes_each(model.config, model.model.dtype, drafter.row_width)
+def test_nor_memory_that_is_too_small(model: OfflineModel, sampling: Sampling) -> None:
+    """Three lanes that grow to three pages each where four fit: they give way and start over."""
+    asked = [
+        Request(f"{n}", tuple((n + 5 * i) % 300 for i in range(58)), 80, sampling) for n in range(3)
+    ]
+    wanted: Answers = {}
+    for request in asked:
+        wanted |= answer(model, [request], snapshot_bytes=0)[0]
+    each = RowPages.bytes_each(model.config, model.model.dtype)
     for snapshot_bytes in (0, 2**22):
-        found, engine = answer(
-            model, requests(sampling, None), drafter=drafter,
-            row_bytes=5 * each, snapshot_bytes=snapshot_bytes,
-        )  # fmt: skip
-        assert found == plain
+        found, engine = answer(model, asked, row_bytes=4 * each, snapshot_bytes=snapshot_bytes)
+        assert found == wanted
         assert engine.counts().preempted > 0
 
 

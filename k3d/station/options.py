@@ -1,0 +1,32 @@
+"""What a Station's command line may override of its pod description."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from dataclasses import dataclass
+
+from k3d.placement.pod import PodDescription
+
+
+@dataclass(frozen=True)
+class StationOptions:
+    """What a command line may override of the description."""
+
+    transport: str
+    placement: str
+    dtype: str
+    chunk: int
+    drafter: str = "none"
+    synthetic_acceptance: float | None = None
+
+
+def station_options(flags: Namespace, pod: PodDescription) -> StationOptions:
+    """Flags over the description."""
+    return StationOptions(
+        transport=flags.transport or pod.transport,
+        placement=flags.placement or pod.placement,
+        dtype=flags.dtype or pod.dtype,
+        chunk=flags.chunk or pod.chunk,
+        drafter=getattr(flags, "drafter", None) or pod.drafter,
+        synthetic_acceptance=getattr(flags, "synthetic_acceptance", None),
+    )
