@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 import json
+import os
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -54,14 +55,17 @@ class LogReader:
         self.node = path.stem
         self._offset = max(0, path.stat().st_size - TAIL_BYTES) if path.exists() else 0
         self._skip_first = self._offset > 0
+        self._inode: int | None = None
         self._last_ts_s = path.stat().st_mtime if path.exists() else 0.0
 
     def read(self) -> list[LogEntry]:
         """Whole lines that came since the last read. A log made anew is read from its start."""
         try:
             with self.path.open("rb") as file:
-                if file.seek(0, 2) < self._offset:
+                stat = os.fstat(file.fileno())
+                if stat.st_size < self._offset or self._inode not in (None, stat.st_ino):
                     self._offset = 0
+                self._inode = stat.st_ino
                 file.seek(self._offset)
                 text = file.read()
         except FileNotFoundError:

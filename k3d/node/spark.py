@@ -135,6 +135,9 @@ class SparkServer:
             self._stopping.set()
             door.join()
             listener.close()
+            with self._door:
+                for caller in self._greeted.values():
+                    caller.shutdown()
             with self._turn:
                 waiting, self._arrival = self._arrival, None
             if waiting is not None:

@@ -79,9 +79,10 @@ def test_following_shows_what_comes_and_a_log_made_anew(home: Path) -> None:
         assert json.loads(child.stdout.readline())["message"] == "old"
         _write(home, "station", _line(2, "new"))
         assert json.loads(child.stdout.readline())["message"] == "new"
-        path.unlink()
-        _write(home, "station", _line(3, "again"))
-        assert json.loads(child.stdout.readline())["message"] == "again"
+        for number, again in enumerate(("again", "again, and much longer than the one before")):
+            path.rename(path.with_name(f"station.log.{number}"))
+            _write(home, "station", _line(3, again))
+            assert json.loads(child.stdout.readline())["message"] == again
         child.terminate()
     assert child.returncode == ExitCode.TERMINATED
 

@@ -96,8 +96,13 @@ def test_without_the_token_nothing_answers(inproc_pod: RunningPod) -> None:
 def test_a_client_that_leaves_ends_its_request(inproc_pod: RunningPod) -> None:
     response = inproc_pod.call("/chat", {"prompt_ids": PROMPT, "max_tokens": 4000})
     assert json.loads(response.readline())["type"] == "token"
+
+    def running() -> int:
+        return inproc_pod.status()["requests"]["running"]
+
+    inproc_pod.wait("the request", lambda: running() == 1)
     response.close()
-    inproc_pod.wait("the end", lambda: inproc_pod.status()["requests"]["running"] == 0, 10)
+    inproc_pod.wait("the end", lambda: running() == 0)
 
 
 def test_a_receipt_is_kept_with_its_provenance(inproc_pod: RunningPod) -> None:

@@ -130,10 +130,11 @@ def test_pings_and_hops_share_a_link_without_mixing_answers() -> None:
 def test_not_there_yet_is_connecting_and_then_joins() -> None:
     address = "k3-test-nobody"
     with link_to(at("shm", lambda: address)) as link:
+        until(lambda: link.snapshot().reason is not None, "the first try")
         with pytest.raises(
-            TimedOut, match=r"spark-1 is connecting after 0\.2 s: spark-1: nothing answers"
+            TimedOut, match=r"spark-1 is connecting after 0\.0 s: spark-1: nothing answers"
         ):
-            link.wait_ready(0.2)
+            link.wait_ready(0.01)
         with pytest.raises(NodeLost, match="nothing answers") as caught:
             link.begin(3, 1, [rows_of(1)])
         assert caught.value.node == "spark-1"
@@ -168,9 +169,10 @@ def test_kill_in_mid_hop_names_the_node_and_a_restarted_spark_is_filled(transpor
 
 
 def test_kill_of_an_idle_spark_shows_at_once() -> None:
+    times = replace(PATIENT, retry_first_s=600.0)  # the next try has a reason of its own
     with (
         spark_process() as spark,
-        link_to(at("shm", lambda: spark.address), times=PATIENT) as link,
+        link_to(at("shm", lambda: spark.address), times=times) as link,
     ):
         link.wait_ready(10.0)
         spark.signal(signal.SIGKILL)
@@ -219,7 +221,10 @@ def test_stalled_in_mid_hop_is_lost_by_the_deadline_and_rejoins(transport: str) 
         assert len(fills) == 1, "the spark still held its slices"
 
 
-def test_stalled_while_idle_is_lost_in_under_two_seconds_and_rejoins() -> None:
+def test_stalled_while_idle_is_lost_in_under_two_seconds_and_rejoins(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO)
     times = LinkTimes()
     assert times.ping_every_s + times.ping_s < 2.0
     with (
@@ -228,8 +233,7 @@ def test_stalled_while_idle_is_lost_in_under_two_seconds_and_rejoins() -> None:
     ):
         link.wait_ready(10.0)
         spark.signal(signal.SIGSTOP)
-        until(lost(link), "the link is lost")
-        assert "did not answer PING" in (link.snapshot().reason or "")
+        until(lambda: "spark-1 is lost: spark-1 did not answer PING" in caplog.text, "lost")
         spark.signal(signal.SIGCONT)
         link.wait_ready(10.0)
 
@@ -440,8 +444,12 @@ def test_a_restarted_station_skips_the_refill_and_another_placement_does_not() -
                 assert len(fills) == filled
 
 
-def test_damaged_records_are_never_served() -> None:
+def test_damaged_records_are_never_served(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    tries: list[int] = []
+
     def source() -> Sequence[Record]:
+        tries.append(len(tries))
         return [record._replace(digest=bytes(32)) for record in records()]
 
     with thread_spark() as spark:
@@ -449,9 +457,10 @@ def test_damaged_records_are_never_served() -> None:
             station_facts(), at("shm", lambda: spark.address), SECRET, source, times=QUICK
         )
         link.start()
-        with pytest.raises(TimedOut, match=r"spark-1 is lost.*does not match its digest"):
-            link.wait_ready(0.5)
+        until(lambda: len(tries) > 2, "more tries")
         link.close()
+    assert "does not match its digest" in caplog.text
+    assert "is ready" not in caplog.text
 
 
 def test_inproc_sparks_are_the_same_to_the_station() -> None:
@@ -502,16 +511,21 @@ def test_one_lost_spark_leaves_the_others_alone() -> None:
         membership.close()
 
 
+def shared_memory() -> list[Path]:
+    """What has a name in shared memory and could be of a pod."""
+    return sorted(Path("/dev/shm").glob("*k3*"))
+
+
 def test_nothing_is_left_behind() -> None:
     def fabric_sockets() -> set[str]:
         rows = Path("/proc/self/net/unix").read_text(encoding="ascii").split("\n")
         return {row.rpartition("@")[2] for row in rows if "@k3-" in row}
 
-    shared = sorted(Path("/dev/shm").iterdir())
+    shared = shared_memory()
     with spark_process() as spark, link_to(at("shm", lambda: spark.address)) as link:
         link.wait_ready(10.0)
         hop(link, 1)
         assert spark.address in fabric_sockets()
         spark.kill()
         until(lambda: spark.address not in fabric_sockets(), "the socket's name is gone")
-    assert sorted(Path("/dev/shm").iterdir()) == shared
+    assert shared_memory() == shared

@@ -59,6 +59,7 @@ def test_tokens_do_not_depend_on_how_the_pod_is_cut(
 def test_status_counts_hops_and_tokens(start_pod: Start) -> None:
     pod = start_pod(2)
     pod.ids(prompt_ids=PROMPT, max_tokens=24)
+    pod.wait("the count of the request", lambda: pod.status()["requests"]["finished"] == 1)
     status = pod.status()
     assert status["state"] == "healthy"
     assert status["provenance"] == "measured"
@@ -68,7 +69,6 @@ def test_status_counts_hops_and_tokens(start_pod: Start) -> None:
     assert sum(shares) == pytest.approx(1.0, abs=0.01)
     assert all(tier["hop_us"]["p50"] > 0 for tier in status["tiers"] if tier["hit_share"])
     assert status["tokens_per_s"]["decode"] > 0
-    assert status["requests"]["finished"] == 1
 
 
 class Streaming:
@@ -101,7 +101,7 @@ def test_a_killed_spark_degrades_the_pod_and_its_restart_resumes_the_stream(
     streaming = Streaming(pod, 120)
     pod.wait("the stream", lambda: len(streaming.lines) > 20)
     pod.kill("spark-2")
-    pod.wait_state("degraded", 2.0)
+    pod.wait_state("degraded")
     status = pod.status()
     assert "spark-2" in status["reason"]
     assert [n["state"] for n in status["nodes"]] == ["healthy", "healthy", "down"]
@@ -132,7 +132,7 @@ def test_a_stalled_spark_degrades_the_pod_and_rejoins(start_pod: Start) -> None:
     streaming = Streaming(pod, 120)
     pod.wait("the stream", lambda: len(streaming.lines) > 20)
     pod.kill("spark-2", signal.SIGSTOP)
-    pod.wait_state("degraded", 2.0)
+    pod.wait_state("degraded")
     pod.kill("spark-2", signal.SIGCONT)
     streaming.join()
     assert streaming.lines[-1]["type"] == "done"
