@@ -8,6 +8,7 @@ import click
 
 from k3ctl.cli.options import Invocation, home_options, json_option
 from k3ctl.cli.output import Output
+from k3ctl.cli.reasons import about
 from k3ctl.cli.table import seconds, table, wrapped
 from k3ctl.client.health import NodeHealth, health_code, pod_health, worst
 
@@ -52,5 +53,5 @@ def health_lines(nodes: list[NodeHealth], output: Output) -> list[str]:
         for node in nodes
     ]
     lines = table(["NODE", "STATE", "PID", "UPTIME", "PROGRESS"], rows, right="  rrr")
-    reasons = [wrapped(f"{node.node}: {node.reason}") for node in nodes if node.reason]
+    reasons = [wrapped(about(node.node, node.reason)) for node in nodes if node.reason]
     return [*lines, *([""] if reasons else []), *itertools.chain(*reasons)]

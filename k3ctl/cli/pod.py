@@ -8,6 +8,7 @@ import click
 
 from k3ctl.cli.options import Invocation, home_options, json_option
 from k3ctl.cli.output import Output
+from k3ctl.cli.reasons import together, without_name
 from k3d.errors import ExitCode, FabricError, HealthCode, K3Error
 
 _LOCK_WAIT = click.option(
@@ -196,12 +197,12 @@ def _status_without_station(output: Output, home: Path, error: K3Error) -> int:
 
 
 def _outcome_line(node: str, outcome: str, reason: str | None) -> str:
-    return f"{node:12} {outcome}" + (f": {reason}" if reason else "")
+    return f"{node:12} {outcome}" + (f": {without_name(node, reason)}" if reason else "")
 
 
 def _pod_error(code: ExitCode, bad: list) -> K3Error:
     """One sentence for the nodes that are not well."""
-    listed = "; ".join(f"{item.node}: {item.reason or item.outcome}" for item in bad)
+    listed = together((item.node, item.reason or item.outcome) for item in bad)
     error = K3Error(listed, hint="see: k3ctl logs; then k3ctl pod up again, or k3ctl pod down")
     error.code = code
     error.retryable = code is ExitCode.TIMEOUT

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from k3ctl.cli.output import Output
+from k3ctl.cli.reasons import about
 from k3ctl.cli.table import (
     count,
     cut,
@@ -67,7 +68,7 @@ def _node_table(document: Document, output: Output) -> list[str]:
     lines = table(headers, rows, right="   rrr")
     for node in document.get("nodes", []):
         if node.get("reason"):
-            lines += wrapped(f"{node.get('name')}: {node['reason']}")
+            lines += wrapped(about(str(node.get("name")), str(node["reason"])))
     return lines
 
 

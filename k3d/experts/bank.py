@@ -40,7 +40,7 @@ MAGIC = b"K3BANK01"
 _FIXED = struct.Struct("<8sI32s")
 _HASH_BYTES = 32
 _PAGE = 4096
-_REBUILD = "remove the file; the next `k3ctl pod up` builds it again from the checkpoint"
+_REBUILD = "remove the file, then k3ctl pod down and k3ctl pod up, which builds it again"
 
 
 class BankHeader(msgspec.Struct, frozen=True):

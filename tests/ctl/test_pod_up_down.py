@@ -140,8 +140,17 @@ def test_a_refused_spark_fails_at_once_with_the_stations_sentence(
     write_script(home, "spark-2", health={"state": "degraded", "reason": "no Station"})
     up = k3ctl("pod", "up", str(pod_file), "--json")
     assert up.code == ExitCode.PARTIAL
-    assert up.error["message"] == f"spark-2: {DAMAGED}"
+    assert up.error["message"] == DAMAGED, "the node is named once"
     assert _outcomes(up.document) == {"spark-1": "ready", "spark-2": "failed", "station": "ready"}
+
+
+def test_nodes_with_one_reason_share_it(k3ctl: K3ctl, home: Path, pod_file: Path) -> None:
+    for spark in ("spark-1", "spark-2"):
+        write_script(home, spark, end=[1, "the disk is full"])
+    write_script(home, "station", health={"state": "degraded", "reason": "no sparks"})
+    up = k3ctl("pod", "up", str(pod_file))
+    assert "k3ctl: spark-1, spark-2: the disk is full\n" in up.err
+    assert "spark-1      failed: the disk is full" in up.out
 
 
 def test_a_station_that_refuses_a_spark_inside_itself_fails(
