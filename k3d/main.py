@@ -76,7 +76,7 @@ def _parser() -> argparse.ArgumentParser:
     spark.add_argument("--transport", choices=("shm", "tcp"))
     spark.set_defaults(run=_spark)
     bench = verbs.add_parser("bench", help="measure this machine; see k3ctl bench")
-    bench.add_argument("what", choices=("pod",))
+    bench.add_argument("what", choices=("pod", "tiers"))
     bench.add_argument("--tokens", type=_tokens, default=64, help="tokens a prompt")
     bench.add_argument("--rounds", type=_rounds, default=3)
     bench.add_argument("--transport", choices=("shm", "tcp"))
@@ -194,12 +194,14 @@ def _spark(options: argparse.Namespace) -> int:
 def _bench(options: argparse.Namespace) -> int:
     from k3d.placement.pod import load_pod
     from k3d.station.bench_pod import bench_pod
+    from k3d.station.bench_tiers import bench_tiers
     from k3d.station.options import station_options
     from k3d.store.home import resolve_home
 
     home = resolve_home(options.home)
     chosen = station_options(options, load_pod(options.pod, home))
-    _put(json.dumps(bench_pod(home, options.pod, chosen, options.tokens, options.rounds)))
+    measure = bench_tiers if options.what == "tiers" else bench_pod
+    _put(json.dumps(measure(home, options.pod, chosen, options.tokens, options.rounds)))
     return int(ExitCode.OK)
 
 

@@ -59,7 +59,7 @@ def bench_pod(
     options = ["--pod", pod, "--tokens", str(tokens), "--rounds", str(rounds)]
     options += ["--transport", transport] if transport else []
     options += ["--placement", placement] if placement else []
-    figures = _measure(["bench", "pod", "--json", "--home", str(invocation.home), *options])
+    figures = measure_with_k3d(["bench", "pod", "--json", "--home", str(invocation.home), *options])
     environment = figures.pop("environment", {})
     output = invocation.output
     receipt = NewReceipt(
@@ -79,8 +79,8 @@ def bench_pod(
     output.lines(_report(figures, receipt_id))
 
 
-def _measure(arguments: list[str]) -> dict[str, Any]:
-    """Run k3d; the document it printed."""
+def measure_with_k3d(arguments: list[str]) -> dict[str, Any]:
+    """Run k3d with a bench's arguments; the document it printed. Raises K3Error with its words."""
     try:
         done = subprocess.run(
             [*daemon_command(), *arguments], capture_output=True, text=True, check=False
@@ -91,11 +91,13 @@ def _measure(arguments: list[str]) -> dict[str, Any]:
             hint="install the node extra: pip install 'k3pod[node]'",
         ) from error
     if done.returncode != 0:
-        raise _failure(done)
+        raise _failure(" ".join(arguments[:2]), done)
     try:
         return msgspec.json.decode(done.stdout, type=dict)
     except msgspec.MsgspecError as error:
-        raise K3Error("k3d bench pod did not answer with one JSON document") from error
+        raise K3Error(
+            f"k3d {' '.join(arguments[:2])} did not answer with one JSON document"
+        ) from error
 
 
 def _report(figures: dict[str, Any], receipt_id: str | None) -> list[str]:
@@ -120,9 +122,9 @@ def _report(figures: dict[str, Any], receipt_id: str | None) -> list[str]:
     return [*lines, f"{label}{simulated}, same tokens on every side{kept}"]
 
 
-def _failure(done: subprocess.CompletedProcess[str]) -> K3Error:
+def _failure(what: str, done: subprocess.CompletedProcess[str]) -> K3Error:
     words = last_sentence(done.stderr) or "it said nothing"
-    error = K3Error(f"k3d bench pod failed: {words}", hint="see: k3ctl logs")
+    error = K3Error(f"k3d {what} failed: {words}", hint="see: k3ctl logs")
     known = done.returncode in set(ExitCode)
     error.code = ExitCode(done.returncode) if known and done.returncode else ExitCode.FAILED
     return error

@@ -21,6 +21,9 @@ VERBS = {
     "pod": Verb("k3ctl.cli.pod", "pod", "Bring the pod up, take it down, show its state."),
     "chat": Verb("k3ctl.cli.chat", "chat", "Ask the model: one question, or a conversation."),
     "bank": Verb("k3ctl.cli.bank", "bank", "Count a model, and the room a pod has for it."),
+    "placement": Verb(
+        "k3ctl.cli.placement", "placement", "Plan where experts live, and see what it costs."
+    ),
     "trace": Verb("k3ctl.cli.trace", "trace", "Look at which experts tokens chose."),
     "health": Verb("k3ctl.cli.health", "health", "Say whether nodes make progress."),
     "logs": Verb("k3ctl.cli.logs", "logs", "Show the daemons' logs, merged by time."),

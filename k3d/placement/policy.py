@@ -76,7 +76,7 @@ def load_policy(name_or_path: str, home: Path | None = None) -> PlacementPolicy:
     path = find_policy("placement", name_or_path, home)
     try:
         policy = convert_toml(path.read_bytes(), PlacementPolicy, SHIPPED)
-        _check(policy)
+        check_policy(policy)
     except ConfigError as error:
         raise ConfigError(f"{path}: {error.message}", hint=error.hint) from error
     except OSError as error:
@@ -98,7 +98,7 @@ def plan(
 
     The same arguments always give the same map. Raises ConfigError naming what is short.
     """
-    _check(policy)
+    check_policy(policy)
     if policy.policy in TRACED:
         raise ConfigError(
             f"the policy {policy.name or policy.policy} ranks experts by a trace",
@@ -107,7 +107,7 @@ def plan(
     if policy.map is not None:
         return _planned_before(policy.map, layers, experts, slots).with_epoch(epoch)
     total = len(layers) * experts
-    counts = _counts(policy, slots, total)
+    counts = tier_counts(policy, slots, total)
     tiers = tuple(slots)
     for tier, count in counts.items():
         if count > slots.get(tier, 0):
@@ -119,7 +119,7 @@ def plan(
     wanted = [counts.get(tier, 0) for tier in tiers]
     order = [tiers.index(tier) for tier in policy.order if tier in tiers]
     if policy.policy == "layer-balanced":
-        tier_of = _interleaved(wanted, order)
+        tier_of = interleaved(wanted, order)
     else:
         tier_of = b"".join(bytes([number]) * wanted[number] for number in order)
     return number_slots(epoch, tiers, layers, experts, tier_of)
@@ -170,7 +170,7 @@ def _planned_before(
     return placed.with_tiers(tuple(slots))
 
 
-def _check(policy: PlacementPolicy) -> None:
+def check_policy(policy: PlacementPolicy) -> None:
     unknown = [tier for tier in policy.order if tier not in TIERS]
     if unknown or len(set(policy.order)) != len(policy.order):
         raise ConfigError(
@@ -234,7 +234,7 @@ def _check_share(share: Mapping[str, float], order: Sequence[str]) -> None:
         )
 
 
-def _counts(policy: PlacementPolicy, slots: Mapping[str, int], total: int) -> dict[str, int]:
+def tier_counts(policy: PlacementPolicy, slots: Mapping[str, int], total: int) -> dict[str, int]:
     """How many experts each tier gets. Raises ConfigError when all slots together are too few."""
     if policy.tier is not None:
         return {policy.tier: total}
@@ -270,7 +270,7 @@ def _largest_remainders(share: Mapping[str, float], total: int) -> dict[str, int
     return counts
 
 
-def _interleaved(wanted: Sequence[int], order: Sequence[int]) -> bytes:
+def interleaved(wanted: Sequence[int], order: Sequence[int]) -> bytes:
     """Tiers alternating in proportion to what they get.
 
     Any stretch of the result, a layer above all, holds each tier's proportion to within two.

@@ -16,9 +16,6 @@ from __future__ import annotations
 import os
 import platform
 import statistics
-import subprocess
-import sys
-import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -34,9 +31,9 @@ from k3d.experts.tiers import ExpertTiers
 from k3d.model.chat_format import ChatOptions
 from k3d.placement.pod import PodDescription, load_pod, model_directory
 from k3d.placement.policy_files import find_policy
-from k3d.station.assembly import Station, assemble
+from k3d.station.assembly import Station
+from k3d.station.bench_home import assembled, bench_home, spark_processes
 from k3d.station.options import StationOptions
-from k3d.store.home import banks_directory, create_secret, make_home, read_secret
 
 _PLAIN = ChatOptions(thinking=False)
 QUESTIONS = (
@@ -45,7 +42,6 @@ QUESTIONS = (
     "What does the cp command do?",
     "What does os.path.join do?",
 )
-READY_S = 60.0
 
 
 @dataclass(frozen=True)
@@ -73,13 +69,13 @@ def bench_pod(
     folder = model_directory(pod, home)
     pod = msgspec.structs.replace(pod, model=str(folder))
     with ExitStack() as stack:
-        bench_home = stack.enter_context(_temporary_home(home))
+        folder = stack.enter_context(bench_home(home))
         stack.enter_context(
-            _spark_processes(bench_home, find_policy("pods", pod_name, home), pod, options)
+            spark_processes(folder, find_policy("pods", pod_name, home), pod, options)
         )
         inproc = replace(options, transport="inproc")
         sides = [
-            stack.enter_context(_side(name, pod, bench_home, chosen))
+            stack.enter_context(_side(name, pod, folder, chosen))
             for name, chosen in (
                 (options.transport, options),
                 ("inproc", inproc),
@@ -158,53 +154,6 @@ def _hops(station: Station) -> dict[str, dict[str, float] | None]:
 
 
 @contextmanager
-def _temporary_home(home: Path) -> Iterator[Path]:
-    """A home of the benchmark's own, sharing the staged banks."""
-    with tempfile.TemporaryDirectory(prefix="k3-bench-") as folder:
-        bench_home = Path(folder)
-        make_home(bench_home)
-        create_secret(bench_home)
-        banks = banks_directory(home)
-        banks.mkdir(parents=True, exist_ok=True)
-        shared = banks_directory(bench_home)
-        if shared.exists():
-            shared.rmdir()
-        shared.symlink_to(banks)
-        yield bench_home
-
-
-@contextmanager
-def _spark_processes(
-    home: Path, description: Path, pod: PodDescription, options: StationOptions
-) -> Iterator[None]:
-    command = [sys.executable, "-m", "k3d.main", "spark", "--home", str(home), "--pod",
-               str(description), "--transport", options.transport]  # fmt: skip
-    with ExitStack() as stack:
-        for spark in pod.sparks:
-            process = subprocess.Popen(
-                [*command, "--name", spark.name],
-                stderr=subprocess.DEVNULL,
-                start_new_session=True,
-            )
-            stack.callback(_end, process)
-        yield
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    process.terminate()
-    try:
-        process.wait(timeout=10.0)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
-
-
-@contextmanager
 def _side(name: str, pod: PodDescription, home: Path, options: StationOptions) -> Iterator[Side]:
-    station = assemble(pod, home, read_secret(home), options, lambda _placement: 1)
-    try:
-        station.membership.wait_all_ready(READY_S)
+    with assembled(pod, home, options) as station:
         yield Side(name, station, [], [])
-    finally:
-        station.membership.close()
-        station.bank.close()

@@ -1,0 +1,93 @@
+"""Simulated beside measured: python kernels/bench/placement_measured.py TRACE MAP...
+
+Measures the costs of an embedded pod's tiers, then replays a trace through the pod's tiers on
+each map (a policy's name or a .json file), maps in turns, and shows the time of a token's experts
+by both. The figures are of this machine, and of little use while it does something else.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from k3d.placement.costs import RECEIPT, costs_of
+from k3d.placement.planners import PlanRequest, make_plan
+from k3d.placement.pod import load_pod, model_directory
+from k3d.placement.policy import load_policy
+from k3d.placement.policy_files import find_policy
+from k3d.placement.simulator import simulate
+from k3d.placement.trace import Trace, read_trace
+from k3d.station.bench_home import assembled, bench_home, spark_processes
+from k3d.station.bench_tiers import bench_tiers, serve_layers
+from k3d.station.options import StationOptions
+from k3d.store.home import resolve_home
+from k3d.store.records import Receipt
+
+MAPS = ("contiguous", "layer-balanced", "hot-cold", "cost-ranked", "optimised")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("trace", type=Path)
+    parser.add_argument("maps", nargs="*", default=MAPS)
+    parser.add_argument("--pod", default="embedded")
+    parser.add_argument("--transport", default="shm", choices=("shm", "tcp", "inproc"))
+    parser.add_argument("--tokens", type=int, default=256)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--slots", type=int, help="of each tier, instead of the description's")
+    options = parser.parse_args()
+    home = resolve_home(None)
+    chosen = StationOptions(options.transport, "layer-balanced", "bf16", 256)
+    figures = bench_tiers(home, options.pod, chosen, options.tokens, options.rounds)
+    pod = load_pod(options.pod, home)
+    receipt = Receipt("measured", 1, RECEIPT, "measured", "", figures, {})
+    costs = costs_of(pod, [receipt])
+    slots = {tier: options.slots or held for tier, held in pod.slots.items()}
+    trace = read_trace(options.trace, with_weights=False)
+    replayed = trace.sampled(options.tokens)
+    put = sys.stdout.write
+    for cost in costs.tiers:
+        put(f"{cost.tier:6} {cost.call_us:8.1f} + {cost.expert_us:7.1f} k us\n")
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
+        own = stack.enter_context(bench_home(home))
+        pod = msgspec.structs.replace(pod, model=str(model_directory(pod, home)))
+        description = find_policy("pods", options.pod, home)
+        if options.transport != "inproc":
+            stack.enter_context(spark_processes(own, description, pod, chosen))
+        told: dict[str, float] = {}
+        taken: dict[str, list[float]] = {name: [] for name in options.maps}
+        files: dict[str, Path] = {}
+        for name in options.maps:
+            plan = make_plan(PlanRequest(load_policy(name, home), trace, slots, costs))
+            told[name] = simulate(plan.placed, replayed, costs, by_rows=False).token.mean_us
+            files[name] = Path(folder) / f"{Path(name).stem}.json"
+            files[name].write_bytes(plan.placed.to_json())
+        for _ in range(options.rounds):
+            for name, path in files.items():
+                with assembled(pod, own, replace(chosen, placement=str(path))) as station:
+                    ids = _passes(replayed)
+                    serve_layers(station, ids[:16])
+                    layers = serve_layers(station, ids)
+                    taken[name].append(layers.time_us.reshape(len(ids), -1).sum(axis=1).mean())
+    put("map                     simulated us  measured us  ratio\n")
+    for name in sorted(told, key=told.__getitem__):
+        measured = float(np.median(taken[name]))
+        put(f"{name:22} {told[name]:13.0f} {measured:12.0f} {told[name] / measured:6.2f}\n")
+    by_taken = sorted(taken, key=lambda name: float(np.median(taken[name])))
+    put(f"measured order: {' < '.join(by_taken)}\n")
+
+
+def _passes(trace: Trace) -> np.ndarray:
+    """Ids i32 [tokens, layers, 1, experts a token]."""
+    return trace.ids.transpose(1, 0, 2)[:, :, None].astype(np.int32)
+
+
+if __name__ == "__main__":
+    main()
