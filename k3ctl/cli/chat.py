@@ -9,7 +9,14 @@ import click
 
 from k3ctl.cli import output as streams
 from k3ctl.cli.answer_text import AnswerText
-from k3ctl.cli.options import Invocation, home_options, json_option, jsonl_option
+from k3ctl.cli.options import (
+    Invocation,
+    Real,
+    Seconds,
+    home_options,
+    json_option,
+    jsonl_option,
+)
 from k3ctl.cli.output import Output
 from k3ctl.client.conversation import Answer, ask
 from k3ctl.client.daemon import Daemon
@@ -19,8 +26,8 @@ from k3d.errors import ConfigError, K3Error
 @click.command
 @click.argument("prompt", required=False)
 @click.option("--max-tokens", type=click.IntRange(min=1), help="Longest answer, in tokens.")
-@click.option("--temperature", type=click.FloatRange(min=0), help="0 is greedy.")
-@click.option("--top-p", type=click.FloatRange(0, 1, min_open=True))
+@click.option("--temperature", type=Real(0, 100), help="0 is greedy.")
+@click.option("--top-p", type=Real(0, 1, min_open=True))
 @click.option("--top-k", type=click.IntRange(min=0), help="0 is no limit.")
 @click.option("--seed", type=click.IntRange(min=0), help="Same seed, same answer.")
 @click.option("--thinking/--no-thinking", default=None, help="Let the model think first.")
@@ -28,7 +35,7 @@ from k3d.errors import ConfigError, K3Error
 @click.option("--raw", is_flag=True, help="The prompt is text to go on with, not a message.")
 @click.option(
     "--timeout",
-    type=click.FloatRange(min=0.1),
+    type=Seconds(0.1),
     default=120.0,
     show_default=True,
     metavar="SECONDS",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from k3ctl.cli.options import Invocation, home_options, json_option
+from k3ctl.cli.options import Invocation, Seconds, home_options, json_option
 from k3ctl.client.home_setup import set_up_home
 
 
@@ -12,7 +12,7 @@ from k3ctl.client.home_setup import set_up_home
 @click.option("--dry-run", is_flag=True, help="Say what would be made, make nothing.")
 @click.option(
     "--lock-wait",
-    type=click.FloatRange(min=0),
+    type=Seconds(),
     default=0.0,
     metavar="SECONDS",
     help="How long to wait for another writer of the home.",

@@ -41,7 +41,7 @@ def logs(
     if follow and output.form == "json":
         raise ConfigError("--json is one document and --follow never ends", hint="use --jsonl")
     paths = [log_path(home, node) for node in nodes] if nodes else log_files(home)
-    missing = [path.stem for path in paths if not path.exists()]
+    missing = [node for node in nodes if "/" in node or not log_path(home, node).exists()]
     if missing or not paths:
         known = ", ".join(path.stem for path in log_files(home))
         raise NotFound(

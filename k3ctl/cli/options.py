@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,6 +13,7 @@ import click
 from k3ctl.cli.output import Output
 from k3d.store.paths import resolve_home
 
+A_YEAR_S = 365 * 86_400
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
 
@@ -25,6 +27,37 @@ class Invocation:
     @property
     def home(self) -> Path:
         return resolve_home(self.home_flag)
+
+
+class Real(click.FloatRange):
+    """A number of a range; unlike click's, never NaN or infinite, which no range keeps out."""
+
+    name = "number"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        number = float(super().convert(value, param, ctx))
+        if not math.isfinite(number):
+            self.fail(f"{value} is no number that can be used.", param, ctx)
+        return number
+
+
+class Seconds(Real):
+    """A time to wait, of a year at most: the system's own clocks end somewhere."""
+
+    name = "seconds"
+
+    def __init__(self, least: float = 0) -> None:
+        super().__init__(min=least)
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        seconds = super().convert(value, param, ctx)
+        if seconds > A_YEAR_S:
+            self.fail(f"{value} is longer than a year.", param, ctx)
+        return seconds
 
 
 def _set_home(context: click.Context, _: click.Parameter, value: str | None) -> None:

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import click
 
-from k3ctl.cli.options import Invocation, home_options, json_option
+from k3ctl.cli.options import Invocation, Seconds, home_options, json_option
 from k3ctl.cli.output import Output
 from k3ctl.cli.reasons import together, without_name
 from k3d.errors import ExitCode, FabricError, HealthCode, K3Error
 
 _LOCK_WAIT = click.option(
     "--lock-wait",
-    type=click.FloatRange(min=0),
+    type=Seconds(),
     default=0.0,
     metavar="SECONDS",
     help="How long to wait for another pod up or down.",
@@ -33,7 +33,7 @@ def pod() -> None:
 )
 @click.option(
     "--deadline",
-    type=click.FloatRange(min=0.1),
+    type=Seconds(0.1),
     default=300.0,
     show_default=True,
     metavar="SECONDS",
@@ -107,7 +107,7 @@ def up(
 @pod.command()
 @click.option(
     "--deadline",
-    type=click.FloatRange(min=0.1),
+    type=Seconds(0.1),
     default=15.0,
     show_default=True,
     metavar="SECONDS",

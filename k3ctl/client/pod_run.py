@@ -62,7 +62,7 @@ def read_pod_run(home: Path) -> PodRun | None:
     path = _path(home)
     try:
         run = msgspec.json.decode(path.read_bytes(), type=PodRun)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise StoreError(

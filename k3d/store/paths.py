@@ -32,12 +32,12 @@ def resolve_home(flag: str | os.PathLike[str] | None = None) -> Path:
     """
     chosen = flag or os.environ.get("K3_HOME")
     if chosen:
-        return Path(chosen).expanduser().resolve()
+        return Path(os.path.expanduser(chosen)).resolve()  # noqa: PTH111 Path's raises for ~nobody
     source = checkout()
     if source is not None:
         return source
     state = os.environ.get("XDG_STATE_HOME")
-    return (Path(state) if state else Path.home() / ".local" / "state") / "k3"
+    return Path(os.path.expanduser(state or "~/.local/state")) / "k3"  # noqa: PTH111 as above
 
 
 def state_path(home: Path) -> Path:

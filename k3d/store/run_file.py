@@ -96,7 +96,7 @@ def read_run_file(home: Path, name: str) -> RunFile | None:
     path = run_file_path(home, name)
     try:
         found = msgspec.json.decode(path.read_bytes(), type=RunFile)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise StoreError(

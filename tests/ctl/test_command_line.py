@@ -15,14 +15,17 @@ from k3ctl.cli.main import VERBS
 from k3ctl.cli.output import EXIT_SENTENCES, HEALTH_SENTENCES, tame
 from k3d import __version__
 from k3d.errors import ExitCode, HealthCode
+from k3d.store.paths import resolve_home
 from tests.ctl.conftest import K3CTL, K3ctl
 from tests.ctl.fake_daemons import FakeDaemon, write_script
 
 COMMANDS = [
     ["init"], ["pod", "up"], ["pod", "down"], ["pod", "status"], ["chat"], ["health"], ["logs"],
     ["bank", "census"], ["bank", "ledger"], ["trace", "show"], ["trace", "diff"],
-    ["trace", "import"], ["bench", "pod"], ["help"],
+    ["trace", "import"], ["placement", "plan"], ["placement", "simulate"],
+    ["placement", "measure"], ["bench", "pod"], ["help"],
 ]  # fmt: skip
+MEASURING = [["bench", "pod"], ["placement", "measure"]]
 MANUAL = Path(__file__).resolve().parents[2] / "man"
 
 
@@ -100,7 +103,7 @@ def test_the_manual_names_every_command_and_option(k3ctl: K3ctl) -> None:
             assert option in text, f"{option} of {' '.join(command)}"
 
 
-@pytest.mark.parametrize("command", [c for c in COMMANDS if c != ["bench", "pod"]], ids=" ".join)
+@pytest.mark.parametrize("command", [c for c in COMMANDS if c not in MEASURING], ids=" ".join)
 def test_with_no_home_nothing_is_made_and_nothing_breaks(
     k3ctl: K3ctl, tmp_path: Path, command: list[str]
 ) -> None:
@@ -239,3 +242,54 @@ def test_an_answer_reaches_a_pipe_as_it_is(k3ctl: K3ctl, home: Path, station: Fa
         {"type": "done", "finish_reason": "stop", "usage": {}, "timing": {}},
     ])  # fmt: skip
     assert STEERING.replace("\r", "") in k3ctl("chat", "hello").out.replace("\r", "")
+
+
+@pytest.mark.parametrize("value", ["nan", "inf", "-inf", "1e400", "1e9", "-1", "x"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["chat", "hi", "--temperature"],
+        ["chat", "hi", "--top-p"],
+        ["chat", "hi", "--timeout"],
+        ["init", "--lock-wait"],
+        ["pod", "up", "--deadline"],
+        ["pod", "down", "--deadline"],
+        ["pod", "down", "--lock-wait"],
+    ],
+    ids=" ".join,
+)
+def test_numbers_that_are_none_are_usage_errors(
+    k3ctl: K3ctl, station: FakeDaemon, command: list[str], value: str
+) -> None:
+    ran = k3ctl(*command, value)
+    assert ran.code == ExitCode.USAGE
+    assert command[-1] in ran.err
+
+
+def test_the_longest_time_is_one_that_the_system_can_wait(
+    k3ctl: K3ctl, station: FakeDaemon
+) -> None:
+    assert k3ctl("chat", "hi", "--timeout", str(365 * 86_400)).code == 0
+
+
+@pytest.mark.parametrize("home", ["/etc/hostname", "~nobody-of-this-name/x", "/nonexistent/home"])
+def test_a_home_that_is_none_is_a_pod_that_is_down(k3ctl: K3ctl, home: str) -> None:
+    ran = k3ctl("--home", home, "health")
+    assert ran.code == HealthCode.DOWN
+    assert "no pod runs in" in ran.out
+
+
+def test_without_a_home_directory_there_is_still_a_home(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.delenv("K3_HOME")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setattr("k3d.store.paths.checkout", lambda: None)
+    assert resolve_home() == tmp_path / ".local" / "state" / "k3"
+
+
+def test_logs_are_of_nodes_and_not_of_paths(k3ctl: K3ctl, home: Path) -> None:
+    (home / "elsewhere.log").write_text("a secret\n")
+    ran = k3ctl("logs", "../elsewhere")
+    assert ran.code == ExitCode.NOT_FOUND
+    assert "no log of ../elsewhere" in ran.err
