@@ -160,21 +160,23 @@ class Engine:
     def step(self) -> list[Event]:
         """One pass over all lanes; [] when idle or waiting for a node."""
         self.lanes.admit()
+        done = [each for each in self.lanes.running if each.room == 0 and each.behind <= 1]
+        ends: list[Event] = [self._finish(each, "length") for each in done]  # wrote nothing
         begun = self.clock()
         parts = self._planner.plan()
         if not parts:
-            return []
+            return ends
         try:
             events = self._run(parts)
         except NodeLost as lost:
             self.experts.abandon()
-            return self._wait_for(lost, begun)
+            return [*ends, *self._wait_for(lost, begun)]
         except K3Error as error:
             self.experts.abandon()
             self._lost = None
-            return [self._fail(part.sequence, error) for part in parts]
+            return [*ends, *(self._fail(part.sequence, error) for part in parts)]
         self._lost = None
-        return events
+        return [*ends, *events]
 
     def measure_costs(self) -> None:
         """Learn what a pass costs by its rows, and a block of drafts, on a lane of its own; the
