@@ -171,9 +171,10 @@ def _status_without_station(output: Output, home: Path, error: K3Error) -> int:
     from k3ctl.cli.health import health_lines
     from k3ctl.client.health import pod_health
 
-    down = isinstance(error, FabricError)
+    nodes = pod_health(home) if error.retryable else []
+    stations = [node.state for node in nodes if node.role == "station"]
+    down = isinstance(error, FabricError) or "down" in stations
     state = "down" if down else "unknown"
-    nodes = pod_health(home) if down else []
     output.document(
         "k3ctl.pod-status/1",
         {

@@ -226,6 +226,11 @@ def _connector(
             run = read_run_file(home, node.name)
             if run is None or run.fabric_address is None:
                 raise FabricError(f"{node.name} is not running here", hint="start it: k3ctl pod up")
+            if not run.alive():
+                raise FabricError(
+                    f"{node.name} has ended (it was process {run.pid})",
+                    hint="start it again: k3ctl pod up",
+                )
             address = run.fabric_address
         return connect(options.transport, address, timeout_s)
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from k3ctl.client.daemon import Daemon
 from k3ctl.client.health import worst
 from k3d.store.home import RunFile, create_secret, read_run_file, secret_path
 from tests.ctl.conftest import K3ctl
@@ -193,6 +194,20 @@ def test_status_without_a_station_shows_its_sparks(k3ctl: K3ctl, spark: FakeDaem
     assert "spark-1" in ran.out
     document = k3ctl("pod", "status", "--json").document
     assert (document["state"], document["nodes"][0]["state"]) == ("down", "healthy")
+
+
+def test_status_of_a_station_that_does_not_answer_is_its_health(
+    k3ctl: K3ctl, home: Path, station: FakeDaemon, spark: FakeDaemon,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.setattr("k3ctl.client.health.ANSWER_S", 0.2)
+    monkeypatch.setattr(Daemon.station_of.__func__, "__kwdefaults__", {"timeout_s": 0.2})
+    write_script(home, "station", silent=True)
+    ran = k3ctl("pod", "status", "--json")
+    assert ran.code == 3
+    assert ran.document["state"] == "down"
+    states = {node["name"]: node["state"] for node in ran.document["nodes"]}
+    assert states == {"station": "down", "spark-1": "healthy"}
 
 
 def test_a_damaged_run_file_is_one_sentence(k3ctl: K3ctl, home: Path, station: FakeDaemon) -> None:
