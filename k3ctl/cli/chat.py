@@ -8,7 +8,8 @@ from typing import Any
 import click
 
 from k3ctl.cli import output as streams
-from k3ctl.cli.answer_text import AnswerText
+from k3ctl.cli.answer_text import AnswerText, stats_line
+from k3ctl.cli.draft_rows import DraftRows
 from k3ctl.cli.options import (
     Invocation,
     Real,
@@ -33,6 +34,13 @@ from k3d.errors import ConfigError, K3Error
 @click.option("--thinking/--no-thinking", default=None, help="Let the model think first.")
 @click.option("--system", metavar="TEXT", help="A system message before the conversation.")
 @click.option("--raw", is_flag=True, help="The prompt is text to go on with, not a message.")
+@click.option("--stats", is_flag=True, help="Speed, acceptance and reuse, on stderr.")
+@click.option(
+    "--draft-rows",
+    type=DraftRows(),
+    metavar="N|auto",
+    help="Rows of a verification: 1 is plain decoding; auto (the default) lets the engine choose.",
+)
 @click.option(
     "--timeout",
     type=Seconds(0.1),
@@ -56,6 +64,8 @@ def chat(
     thinking: bool | None,
     system: str | None,
     raw: bool,
+    stats: bool,
+    draft_rows: int | None,
     timeout: float,
 ) -> None:
     """Ask the model.
@@ -72,6 +82,7 @@ def chat(
         "top_k": top_k,
         "seed": seed,
         "thinking": thinking,
+        "draft_rows": draft_rows,
     }
     settings = {name: value for name, value in settings.items() if value is not None}
     output = invocation.output
@@ -84,13 +95,13 @@ def chat(
                 if raw
                 else {"messages": [*opening, {"role": "user", "content": question}]}
             )
-            _answer(station, {**subject, **settings}, output)
+            _answer(station, {**subject, **settings}, output, stats)
             return
         if raw:
             raise ConfigError("--raw takes one prompt", hint="give it as argument or on stdin")
         from k3ctl.cli.chat_session import converse
 
-        converse(invocation.home, station, opening, settings, output)
+        converse(invocation.home, station, opening, settings, output, stats=stats)
 
 
 def _question(prompt: str | None, output: Output) -> str | None:
@@ -119,7 +130,7 @@ def _read_stdin() -> str:
         raise ConfigError("the question on stdin is not UTF-8 text") from error
 
 
-def _answer(station: Daemon, request: dict[str, Any], output: Output) -> None:
+def _answer(station: Daemon, request: dict[str, Any], output: Output, stats: bool) -> None:
     """Stream one answer in the form asked for."""
     answer = Answer()
     shown = AnswerText(output)
@@ -134,5 +145,9 @@ def _answer(station: Daemon, request: dict[str, Any], output: Output) -> None:
     if output.text_wanted and not answer.text.endswith("\n"):
         output.text()
     output.document("k3ctl.chat/1", answer.as_json())
+    if stats:
+        output.note(stats_line(answer))
+    if answer.synthetic_acceptance is not None and not stats:
+        output.note("synthetic acceptance is on: no model wrote this")
     if answer.finish_reason == "length":
         output.note("the answer was cut at --max-tokens")

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from k3ctl.cli.answer_text import AnswerText
+from k3ctl.cli.answer_text import AnswerText, stats_line
 from k3ctl.cli.output import Output, paint
 from k3ctl.client.conversation import Answer, ask
 from k3ctl.client.daemon import Daemon
@@ -24,6 +24,8 @@ def converse(
     opening: list[dict[str, str]],
     settings: dict[str, Any],
     output: Output,
+    *,
+    stats: bool = False,
 ) -> None:
     """Ask, answer and remember until the end of input. An error ends an answer, not the session."""
     output.note("ctrl-d ends, ctrl-c stops an answer, /new starts afresh")
@@ -41,7 +43,7 @@ def converse(
             if question == "/new":
                 messages = list(opening)
             elif question:
-                messages = _turn(station, messages, question, settings, output)
+                messages = _turn(station, messages, question, settings, output, stats)
 
 
 def _turn(
@@ -50,6 +52,7 @@ def _turn(
     question: str,
     settings: dict[str, Any],
     output: Output,
+    stats: bool,
 ) -> list[dict[str, str]]:
     """One question and its answer; the messages that the next one follows."""
     asked = [*messages, {"role": "user", "content": question}]
@@ -66,6 +69,8 @@ def _turn(
         return messages
     else:
         output.text()
+        if stats:
+            output.note(stats_line(answer))
     return [*asked, {"role": "assistant", "content": answer.text}]
 
 

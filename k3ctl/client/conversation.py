@@ -8,10 +8,15 @@ from typing import Any
 
 from k3ctl.client.daemon import Daemon
 
+STATS = ("cached_tokens", "rounds", "drafted", "accepted", "acceptance_length")
+
 
 @dataclass
 class Answer:
-    """What came so far. `usage` and `timing` are the Station's, once it is done."""
+    """What came so far. `usage`, `timing` and `stats` are the Station's, once it is done.
+
+    `synthetic_acceptance` is set where drafts were accepted unchecked: then no model wrote this.
+    """
 
     text: str = ""
     reasoning: str = ""
@@ -19,9 +24,12 @@ class Answer:
     finish_reason: str | None = None
     usage: dict[str, Any] | None = None
     timing: dict[str, Any] | None = None
+    stats: dict[str, Any] = field(default_factory=dict)
+    synthetic_acceptance: float | None = None
 
     def add(self, event: Mapping[str, Any]) -> None:
         kind = event.get("type")
+        self.synthetic_acceptance = event.get("synthetic_acceptance", self.synthetic_acceptance)
         if kind == "token":
             if event.get("channel") == "reasoning":
                 self.reasoning += str(event.get("text", ""))
@@ -33,6 +41,7 @@ class Answer:
             self.finish_reason = event.get("finish_reason")
             self.usage = event.get("usage")
             self.timing = event.get("timing")
+            self.stats = {name: event.get(name) for name in STATS}
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -42,6 +51,9 @@ class Answer:
             "finish_reason": self.finish_reason,
             "usage": self.usage,
             "timing": self.timing,
+            **self.stats,
+            "provenance": "measured",
+            "synthetic_acceptance": self.synthetic_acceptance,
         }
 
 

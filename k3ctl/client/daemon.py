@@ -56,6 +56,17 @@ class Daemon:
     def status(self) -> dict[str, Any]:
         return self._get("/status", "k3d.status/1")
 
+    def engine(self) -> dict[str, Any]:
+        """How the Station decodes and what it counted since its start."""
+        return self._get("/engine", "k3d.engine/1")
+
+    def tokens(self, text: str) -> list[int]:
+        """Ids of a raw text."""
+        with self._sentences():
+            response = self._client.post("/tokens", json={"text": text})
+            self._check(response)
+        return list(self._decode(response.content).get("ids", []))
+
     def shut_down(self) -> None:
         with self._sentences():
             self._check(self._client.post("/shutdown"))

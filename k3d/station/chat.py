@@ -3,10 +3,14 @@
 | line | fields |
 | --- | --- |
 | token | id, or null for more text of the token before; text, whole characters, may be empty; |
-|       | channel: response, reasoning or raw |
-| done  | finish_reason; usage {prompt_tokens, completion_tokens}; |
+|       | channel: response, reasoning or raw; where they were asked for, logprob and top, |
+|       | pairs of id and log probability, best first |
+| done  | finish_reason; usage {prompt_tokens, completion_tokens}; cached_tokens; rounds, drafted, |
+|       | accepted, acceptance_length (null without rounds); |
 |       | timing {queue_s, prompt_s, decode_s, tokens_per_s} |
 | error | code, name, node, message, hint, retryable |
+
+With synthetic acceptance every line has synthetic_acceptance, its mean length: no model wrote that.
 """
 
 from __future__ import annotations
@@ -17,6 +21,7 @@ from typing import Any, Protocol
 import msgspec
 
 from k3d.engine.request import (
+    MOST_LOGPROBS,
     ErrorEvent,
     Event,
     FinishEvent,
@@ -25,7 +30,7 @@ from k3d.engine.request import (
     Sampling,
     TokenEvent,
 )
-from k3d.errors import CheckpointError, ConfigError, Refused
+from k3d.errors import CheckpointError, ConfigError, K3Error, Refused
 from k3d.model.chat_events import Malformed, ReasoningText, ResponseText
 from k3d.model.chat_format import ChatFormat, ChatOptions
 
@@ -33,7 +38,12 @@ DEFAULT_MAX_TOKENS = 256
 
 
 class ChatRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Exactly one of messages, prompt (raw text) and prompt_ids."""
+    """Exactly one of messages, prompt (raw text) and prompt_ids.
+
+    draft_rows fixes the rows of a verification: 1 is plain decoding, None leaves it to the
+    engine. Answers of one cache_salt share prefixes, of two never. Nothing ends an answer before
+    min_tokens.
+    """
 
     messages: list[dict[str, Any]] | None = None
     prompt: str | None = None
@@ -45,6 +55,10 @@ class ChatRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     seed: int = 0
     thinking: bool = False
     effort: str | None = None
+    min_tokens: int = 0
+    draft_rows: int | None = None
+    logprobs: int | None = None
+    cache_salt: str = ""
 
 
 def read_request(body: bytes) -> ChatRequest:
@@ -77,6 +91,10 @@ def engine_request(chat: ChatRequest, chat_format: ChatFormat, room: int) -> Req
             f"effort {chat.effort!r} is asked for without thinking",
             hint="set thinking, and give messages, or leave effort out",
         )
+    if chat.logprobs is not None and not 0 <= chat.logprobs <= MOST_LOGPROBS:
+        raise ConfigError(f"logprobs {chat.logprobs} is not between 0 and {MOST_LOGPROBS}")
+    if chat.min_tokens < 0:
+        raise ConfigError(f"min_tokens {chat.min_tokens} is negative")
     if chat.messages is not None:
         ids = _chat_ids(chat.messages, chat, chat_format)
     elif chat.prompt is not None:
@@ -85,13 +103,18 @@ def engine_request(chat: ChatRequest, chat_format: ChatFormat, room: int) -> Req
         ids = chat.prompt_ids or []
     max_tokens = chat.max_tokens
     if max_tokens is None:
-        max_tokens = max(1, min(DEFAULT_MAX_TOKENS, room - len(ids)))
+        most = max(DEFAULT_MAX_TOKENS, chat.min_tokens)
+        max_tokens = max(1, min(most, room - len(ids)))
     return Request(
         id=uuid.uuid4().hex[:12],
         prompt=tuple(ids),
         max_tokens=max_tokens,
         sampling=Sampling(chat.temperature, chat.top_p, chat.top_k, chat.seed),
         stop_ids=frozenset((chat_format.stop_id,)),
+        min_tokens=chat.min_tokens,
+        logprobs=chat.logprobs,
+        draft_rows=chat.draft_rows,
+        cache_salt=chat.cache_salt,
     )
 
 
@@ -115,9 +138,15 @@ class _Decoder(Protocol):
 
 
 class AnswerLines:
-    """Turns a request's events into lines; text appears as soon as its characters are whole."""
+    """Turns a request's events into lines; text appears as soon as its characters are whole.
 
-    def __init__(self, chat: ChatRequest, chat_format: ChatFormat) -> None:
+    `synthetic` is the length of made-up acceptance, which every line then says.
+    """
+
+    def __init__(
+        self, chat: ChatRequest, chat_format: ChatFormat, synthetic: float | None = None
+    ) -> None:
+        self._stamp = {} if synthetic is None else {"synthetic_acceptance": synthetic}
         self._decoder: _Decoder = (
             _ChatDecoder(chat_format, chat.thinking)
             if chat.messages is not None
@@ -126,9 +155,19 @@ class AnswerLines:
 
     def lines(self, event: Event) -> list[dict[str, Any]]:
         """What one event adds to the stream."""
+        try:
+            lines = self._plain_lines(event)
+        except K3Error as error:
+            lines = [error.document()]
+        return [{**line, **self._stamp} for line in lines]
+
+    def _plain_lines(self, event: Event) -> list[dict[str, Any]]:
         if isinstance(event, TokenEvent):
             pieces = self._decoder.push(event.token) or [("", "raw")]
-            return _token_lines(event.token, pieces)
+            lines = _token_lines(event.token, pieces)
+            if event.logprob is not None:
+                lines[0] |= {"logprob": event.logprob.logprob, "top": event.logprob.top}
+            return lines
         if isinstance(event, PromptEvent):
             return []
         if isinstance(event, ErrorEvent):
@@ -195,6 +234,13 @@ def _done(event: FinishEvent) -> dict[str, Any]:
             "prompt_tokens": timing.prompt_tokens,
             "completion_tokens": timing.completion_tokens,
         },
+        "cached_tokens": timing.cached_tokens,
+        "rounds": timing.rounds,
+        "drafted": timing.drafted,
+        "accepted": timing.accepted,
+        "acceptance_length": round(1 + timing.accepted / timing.rounds, 3)
+        if timing.rounds
+        else None,
         "timing": {
             "queue_s": round(timing.queue_s, 6),
             "prompt_s": round(timing.prompt_s, 6),

@@ -193,7 +193,9 @@ class _Handler(BaseHTTPRequestHandler):
             *({"type": "token", "id": i, "text": t} for i, t in enumerate(("It ", "lists ", "é."))),
             {"type": "done", "finish_reason": "stop",
              "usage": {"prompt_tokens": 7, "completion_tokens": 3},
-             "timing": {"prompt_s": 0.1, "decode_s": 0.2, "tokens_per_s": 15.0}},
+             "timing": {"prompt_s": 0.1, "decode_s": 0.2, "tokens_per_s": 15.0},
+             "cached_tokens": 4, "rounds": 1, "drafted": 3, "accepted": 2,
+             "acceptance_length": 3.0},
         ]  # fmt: skip
         self.send_response(200)
         self.send_header("Content-Type", "application/x-ndjson")

@@ -56,6 +56,32 @@ def test_json_is_one_document(k3ctl: K3ctl, station: FakeDaemon) -> None:
     assert document["timing"]["tokens_per_s"] == 15.0
 
 
+def test_stats_are_words_on_stderr(k3ctl: K3ctl, station: FakeDaemon, home: Path) -> None:
+    ran = k3ctl("chat", "hi", "--stats")
+    assert ran.out == "It lists é.\n"
+    assert ran.err == (
+        "15.0 tokens/s, prompt of 7 tokens, 4 reused in 0.10 s, acceptance length 3.00, rounds: 1 "
+        "(measured)\n"
+    )
+    document = k3ctl("chat", "hi", "--json").document
+    assert (document["acceptance_length"], document["provenance"]) == (3.0, "measured")
+    write_script(home, "station", chat=[DONE])
+    assert k3ctl("chat", "hi", "--stats").err == "no figures came (measured)\n"
+
+
+def test_synthetic_answers_are_called_so(k3ctl: K3ctl, station: FakeDaemon, home: Path) -> None:
+    write_script(home, "station", chat=[{**DONE, "synthetic_acceptance": 3.5}])
+    assert "no model wrote this" in k3ctl("chat", "hi").err
+    assert "SYNTHETIC ACCEPTANCE of 3.5" in k3ctl("chat", "hi", "--stats").err
+    assert k3ctl("chat", "hi", "--json").document["synthetic_acceptance"] == 3.5
+
+
+@pytest.mark.parametrize(("asked", "sent"), [("1", 1), ("8", 8), ("auto", None)])
+def test_draft_rows(k3ctl: K3ctl, station: FakeDaemon, asked: str, sent: int | None) -> None:
+    k3ctl("chat", "hi", "--draft-rows", asked)
+    assert station.requests[0].get("draft_rows") == sent
+
+
 def test_jsonl_is_one_event_a_line(k3ctl: K3ctl, station: FakeDaemon) -> None:
     events = [json.loads(line) for line in k3ctl("chat", "hi", "--jsonl").out.splitlines()]
     assert [event["type"] for event in events] == ["token"] * 3 + ["done"]
@@ -129,6 +155,9 @@ def test_an_answer_cut_short_says_so(k3ctl: K3ctl, home: Path, station: FakeDaem
         (["   "], ExitCode.USAGE),
         (["hi", "--raw", "--system", "x"], ExitCode.USAGE),
         (["hi", "--top-p", "0"], ExitCode.USAGE),
+        (["hi", "--draft-rows", "0"], ExitCode.USAGE),
+        (["hi", "--draft-rows", "many"], ExitCode.USAGE),
+        (["hi", "--draft-rows", "9" * 5000], ExitCode.USAGE),
         (["hi", "--max-tokens", "0"], ExitCode.USAGE),
     ],
 )  # fmt: skip

@@ -47,6 +47,55 @@ def test_a_first_token_carries_no_decode_speed(inproc_pod: RunningPod) -> None:
     assert lines[-1]["timing"]["tokens_per_s"] is None
 
 
+def test_the_last_line_counts_rounds_and_what_was_reused(inproc_pod: RunningPod) -> None:
+    body = {"prompt_ids": PROMPT, "max_tokens": 5, "min_tokens": 5, "draft_rows": 1}
+    done = list(inproc_pod.stream(**body))[-1]
+    # The first token is the prompt's; the pod of this test has no drafter.
+    assert (done["rounds"], done["drafted"], done["accepted"]) == (4, 0, 0)
+    assert done["acceptance_length"] == 1.0
+    assert done["cached_tokens"] == 0
+    one = list(inproc_pod.stream(prompt_ids=PROMPT, max_tokens=1))[-1]
+    assert (one["rounds"], one["acceptance_length"]) == (0, None)
+    assert "synthetic_acceptance" not in done
+
+
+def test_a_salt_keeps_prefixes_apart(inproc_pod: RunningPod) -> None:
+    body = {"prompt_ids": PROMPT * 40, "max_tokens": 1}
+    reused = [
+        list(inproc_pod.stream(**body, cache_salt=salt))[-1]["cached_tokens"]
+        for salt in ("mine", "mine", "yours")
+    ]
+    assert reused == [0, 128, 0]
+
+
+def test_logprobs_come_with_the_tokens_that_were_likely(inproc_pod: RunningPod) -> None:
+    lines = list(inproc_pod.stream(prompt_ids=PROMPT, max_tokens=4, logprobs=2))
+    tokens = [line for line in lines if line["type"] == "token" and line["id"] is not None]
+    assert len(tokens) == 4
+    for line in tokens:
+        (first, likeliest), (_, second) = line["top"]
+        assert line["id"] == first  # greedy
+        assert line["logprob"] == likeliest >= second
+    assert "top" not in next(iter(inproc_pod.stream(prompt_ids=PROMPT, max_tokens=1)))
+
+
+def test_the_engine_says_how_it_decodes(inproc_pod: RunningPod) -> None:
+    with inproc_pod.call("/engine") as response:
+        engine = json.load(response)
+    assert (engine["lanes"], engine["chunk"], engine["draft_block"]) == (16, 16, None)
+    assert engine["synthetic_acceptance"] is None
+    assert engine["counts"]["rounds"] >= 0
+
+
+def test_tokens_of_a_text(inproc_pod: RunningPod) -> None:
+    with inproc_pod.call("/tokens", {"text": "ab<|open|>"}) as response:
+        assert json.load(response)["ids"] == list(b"ab<|open|>")
+    with pytest.raises(urllib.error.HTTPError) as caught:
+        inproc_pod.call("/tokens", {"txt": "ab"})
+    with caught.value as response:
+        assert response.code == 400
+
+
 @pytest.mark.parametrize(
     ("body", "word"),
     [
@@ -61,6 +110,12 @@ def test_a_first_token_carries_no_decode_speed(inproc_pod: RunningPod) -> None:
         ({"prompt": "a", "top_k": -2}, "top_k"),
         ({"prompt": "a", "seed": "x"}, "seed"),
         ({"prompt": "a", "colour": 1}, "colour"),
+        ({"prompt": "a", "draft_rows": 0}, "draft_rows"),
+        ({"prompt": "a", "logprobs": 21}, "logprobs"),
+        ({"prompt": "a", "logprobs": -1}, "logprobs"),
+        ({"prompt": "a", "min_tokens": -1}, "min_tokens"),
+        ({"prompt": "a", "max_tokens": 2, "min_tokens": 3}, "min_tokens"),
+        ({"prompt": "a", "cache_salt": 7}, "cache_salt"),
         ({"messages": [{"role": "king", "content": "a"}]}, "king"),
         ({"messages": []}, "messages"),
         (
