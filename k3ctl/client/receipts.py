@@ -34,7 +34,9 @@ def keep_receipt(home: Path, receipt: NewReceipt) -> str:
 def _write(home: Path, receipt: NewReceipt) -> str:
     from k3d.store.state import StateStore
 
-    store = StateStore.open_as_writer(home, holder="k3ctl bench", wait_s=2.0)
+    store = StateStore.open_as_writer(
+        home, holder="k3ctl bench", wait_s=2.0, hint="try again when it is done"
+    )
     try:
         return store.record_receipt(
             receipt.kind,
