@@ -137,9 +137,10 @@ def _newest(pod: PodDescription, receipts: Iterable[Receipt]) -> dict[str, TierC
             continue
         found = {}
         for tier, cost in figures.tiers.items():
-            whole = cost.whole_us
-            if whole is None:
-                whole = cost.expert_us * (pod.slice_count if tier == SPARK_TIER else 1)
+            whole = cost.expert_us
+            if tier == SPARK_TIER:
+                even = cost.expert_us * pod.slice_count
+                whole = even if cost.whole_us is None else cost.whole_us
             found[tier] = TierCost(
                 tier=tier,
                 processor=processor_of(pod, tier),
@@ -158,9 +159,10 @@ def _described(pod: PodDescription, tier: str) -> TierCost | None:
     cost = pod.cost(tier)
     if cost is None:
         return None
-    slice_us = cost.slice_us
-    if slice_us is None:
-        slice_us = cost.expert_us / max(1, pod.slice_count)
+    slice_us = cost.expert_us
+    if tier == SPARK_TIER:
+        even = cost.expert_us / max(1, pod.slice_count)
+        slice_us = even if cost.slice_us is None else cost.slice_us
     return TierCost(
         tier=tier,
         processor=processor_of(pod, tier),

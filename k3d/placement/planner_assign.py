@@ -1,16 +1,20 @@
 """Assigning experts to tiers at the least cost within their slots.
 
 Prices: an expert takes the tier with the least cost plus price; a tier that too many take raises
-its price just enough to lose the rest. With a handful of tiers that settles in a few rounds; what
-it leaves over is moved one by one, the cheapest first.
+its price just enough to lose the rest. With a handful of tiers that settles in a few rounds. Ties
+may leave a tier with more than it holds or less: the cheapest are moved, and then any two experts
+that are better off with each other's tiers are exchanged.
 """
 
 from __future__ import annotations
+
+import itertools
 
 import numpy as np
 from numpy.typing import NDArray
 
 ROUNDS = 200
+EXCHANGES = 20
 
 
 def assign(
@@ -41,7 +45,8 @@ def assign(
         regret = priced.min(axis=1) - own
         price[tier] += np.partition(regret, over[tier] - 1)[over[tier] - 1] + 1e-9
         chosen = (costs + price).argmin(axis=1)
-    return _fitted(costs + price, chosen, capacity).astype(np.uint8)
+    fitted = _fitted(costs + price, chosen, capacity)
+    return _exchanged(costs, fitted, capacity).astype(np.uint8)
 
 
 def _fitted(
@@ -60,4 +65,32 @@ def _fitted(
             moved = np.argsort(best, kind="stable")[:count]
             chosen[members[moved]] = room[regret[moved].argmin(axis=1)]
             held = np.bincount(chosen, minlength=len(capacity))
+    return chosen
+
+
+def _exchanged(
+    costs: NDArray[np.float64], chosen: NDArray[np.intp], capacity: NDArray[np.int64]
+) -> NDArray[np.intp]:
+    """`chosen` with moves into free slots and exchanges of two that lessen the sum."""
+    chosen = chosen.copy()
+    lines = np.arange(len(chosen))
+    for _ in range(EXCHANGES):
+        before = chosen.copy()
+        for a, b in itertools.permutations(range(len(capacity)), 2):
+            if capacity[a] <= 0 or capacity[b] <= 0:
+                continue
+            change = costs[lines, b] - costs[lines, a]
+            here, there = np.flatnonzero(chosen == a), np.flatnonzero(chosen == b)
+            here = here[np.argsort(change[here], kind="stable")]
+            there = there[np.argsort(-change[there], kind="stable")]
+            free = int(capacity[b] - len(there))
+            alone = here[:free][change[here[:free]] < 0]
+            chosen[alone] = b
+            here = here[len(alone) :]
+            pairs = min(len(here), len(there))
+            better = change[here[:pairs]] - change[there[:pairs]] < -1e-9
+            chosen[here[:pairs][better]] = b
+            chosen[there[:pairs][better]] = a
+        if (before == chosen).all():
+            break
     return chosen
