@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import signal
 import threading
@@ -12,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from k3d.model.checkpoint import Checkpoint
 from k3d.store.home import read_run_file
 from tests.station.conftest import GOLDEN, RunningPod, write_pod
 
@@ -209,8 +211,34 @@ def test_a_flipped_bit_in_the_spark_tier_is_never_sent(start_pod: Start) -> None
     flip_last_record(pod)
     pod.start("station", "--transport", "inproc", "--placement", "all-spark")
     pod.wait("the Station", lambda: read_run_file(pod.home, "station") is not None)
-    pod.wait("the reason", lambda: "layer 8 expert 15" in (pod.status()["reason"] or ""))
-    assert pod.status()["state"] == "degraded"
+    pod.wait("the refusal", lambda: pod.status()["nodes"][1]["link"] == "refused")
+    status = pod.status()
+    assert status["state"] == "degraded"
+    assert "layer 8 expert 15" in status["reason"]
+    lines = list(pod.stream(prompt_ids=PROMPT, max_tokens=4))
+    assert [(line["type"], line["code"], line["node"]) for line in lines] == [("error", 5, None)]
+    assert "layer 8 expert 15" in lines[0]["message"]
+    assert pod.log("station").count("is refused") == 1
+
+
+def test_a_weight_that_decayed_ends_the_station_by_name(
+    start_pod: Start, tmp_path: Path, tiny_model: Path
+) -> None:
+    pod = start_pod(1, "--transport", "inproc")
+    pod.kill("station", signal.SIGTERM)
+    pod.processes["station"].wait()
+    folder = tmp_path / "decayed" / tiny_model.name
+    shutil.copytree(tiny_model, folder)  # with the times of its files
+    entry = Checkpoint(folder).entry("lm_head.weight")
+    stat, raw = entry.path.stat(), bytearray(entry.path.read_bytes())
+    raw[entry.offset + 8] ^= 1
+    entry.path.write_bytes(raw)
+    os.utime(entry.path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+    assert Checkpoint(folder).digest == Checkpoint(tiny_model).digest, "its samples miss the bit"
+    write_pod(pod.description, folder, 1)
+    assert pod.start("station", "--transport", "inproc").wait(30) == 1
+    assert "lm_head.weight of shard" in pod.log("station")
+    assert "has changed since its bank was built" in pod.log("station")
 
 
 def test_a_tokenizer_of_another_model_is_refused(
