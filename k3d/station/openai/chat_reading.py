@@ -16,6 +16,7 @@ from k3d.station.openai.errors import ApiError, bad_value, of_reading
 from k3d.station.openai.grammar import GrammarConstraint, Grammars
 from k3d.station.openai.limits import MOST_SCHEMA_BYTES, MOST_TOOLS
 from k3d.station.openai.requests import ChatCompletionRequest
+from k3d.station.openai.schema_cost import check_cost
 from k3d.station.openai.served import Served
 
 _EFFORTS = {
@@ -218,3 +219,4 @@ def _check_size(schema: Mapping[str, Any], what: str) -> None:
     size = len(repr(schema))
     if size > MOST_SCHEMA_BYTES:
         raise ApiError(f"{what} has {size} bytes; at most {MOST_SCHEMA_BYTES} are allowed")
+    check_cost(schema)

@@ -65,16 +65,20 @@ class _ApiProtocol(H11Protocol):
         super().connection_lost(exc)
 
     def send_400_response(self, msg: str) -> None:
-        self._write_and_close(ApiError("this is not a request of HTTP/1.1, or it is too large"))
+        self._write_and_close(ApiError("this is no HTTP request, or its headers are too large"))
 
     def _make_room(self) -> None:
         """End the oldest connection that asks for nothing; without one, refuse this."""
         others = (each for each in self.connections if isinstance(each, _ApiProtocol))
-        idle = [each for each in others if each is not self and not each._answering]
+        idle = [each for each in others if each is not self and each._idle]
         if idle:
             min(idle, key=lambda each: each._began_s).transport.abort()
         else:
             self._write_and_close(overloaded("too many connections"))
+
+    @property
+    def _idle(self) -> bool:
+        return not self._answering and not self.transport.is_closing()
 
     @property
     def _answering(self) -> bool:

@@ -66,6 +66,7 @@ class Gate:
             await send(message)
 
         try:
+            self._check_size(headers)
             self._check_place(headers)
             scope["state"]["key"] = self._check_key(scope["path"], headers)
             self._check_body(scope["method"], headers)
@@ -87,10 +88,14 @@ class Gate:
             await self._app(scope, receive, watched)
         except Exception:
             log.exception("a request failed")
-            if begun:
-                raise
-            error = ApiError("the server failed", status=500, kind="server_error")
-            await refuse(error, receive, send)
+            if not begun:
+                error = ApiError("the server failed", status=500, kind="server_error")
+                await refuse(error, receive, send)
+
+    def _check_size(self, headers: _Headers) -> None:
+        """The parser beneath bounds what comes in pieces only."""
+        if headers.bytes > self._limits.header_bytes or headers.count > self._limits.headers:
+            raise ApiError("the headers are too large", status=431)
 
     def _check_place(self, headers: _Headers) -> None:
         if not self._loopback:
@@ -145,6 +150,14 @@ class _Headers:
 
     def __init__(self, pairs: list[tuple[bytes, bytes]]) -> None:
         self._pairs = pairs
+
+    @property
+    def count(self) -> int:
+        return len(self._pairs)
+
+    @property
+    def bytes(self) -> int:
+        return sum(len(key) + len(value) for key, value in self._pairs)
 
     def one_bytes(self, name: bytes) -> bytes | None:
         values = [value for key, value in self._pairs if key == name]

@@ -37,10 +37,15 @@ class Grammars:
         followed."""
         matcher = LLMatcher(self._tokenizer, lark, log_level=0, limits=_limits())
         if matcher.is_error():
-            lines = [line for line in matcher.get_error().splitlines() if line.strip()]
-            raise ConfigError((lines[0] if lines else "unknown error")[:_LONGEST_COMPLAINT])
+            raise ConfigError(_complaint(matcher))
         most = self._tokenizer.vocab_size
-        return GrammarConstraint(matcher, most, self._vocab_size, self._stop_id)
+        constraint = GrammarConstraint(matcher, most, self._vocab_size, self._stop_id)
+        constraint.allowed()
+        if constraint.failed is not None:
+            raise ConfigError(constraint.failed)
+        if matcher.is_stopped():
+            raise ConfigError("nothing fits it")
+        return constraint
 
 
 class GrammarConstraint:
@@ -90,14 +95,14 @@ class GrammarConstraint:
         self._after -= after
         if count > after:
             if not self._matcher.rollback(count - after):
-                self._fail(self._matcher.get_error())
+                self._fail(_complaint(self._matcher))
             self._allowed = None
 
     def _compute(self) -> Tensor:
         if self.failed is None and not self._matcher.is_stopped():
             fill_next_token_bitmask(self._matcher, self._bits)
         if self._matcher.is_error():
-            self._fail(self._matcher.get_error())
+            self._fail(_complaint(self._matcher))
         if self.failed is not None or self._matcher.is_stopped():
             return self._only_stop()
         bits = np.unpackbits(self._bits.view(np.uint8)[0], bitorder="little")
@@ -113,7 +118,8 @@ class GrammarConstraint:
         return allowed
 
     def _fail(self, complaint: str) -> None:
-        self.failed = self.failed or complaint[:_LONGEST_COMPLAINT]
+        self.failed = self.failed or complaint
+        self._allowed = None
 
 
 def _of_llguidance(tokenizer: Tokenizer, vocab_size: int, stop_id: int) -> LLTokenizer:
@@ -127,6 +133,12 @@ def _of_llguidance(tokenizer: Tokenizer, vocab_size: int, stop_id: int) -> LLTok
     # A model may have logits for fewer ids than the tokenizer knows, or for more.
     most = max(vocab_size, tokenizer.vocab_size)
     return lltokenizer_from_encoding(encoding, n_vocab=most, eos_token=stop_id)
+
+
+def _complaint(matcher: LLMatcher) -> str:
+    """What the matcher says, in one line."""
+    lines = [line.strip() for line in matcher.get_error().splitlines()]
+    return next((line for line in lines if line), "unknown error")[:_LONGEST_COMPLAINT]
 
 
 def _limits() -> LLParserLimits:

@@ -27,6 +27,7 @@ class ApiLimits:
     all_bodies_bytes: int = 256 * 2**20
     """Of all bodies that are being received."""
     header_bytes: int = 32 * 2**10
+    headers: int = 128
     header_s: float = 10.0
     """For a request's headers, from its first byte or the connection's start."""
     body_s: float = 30.0

@@ -52,6 +52,7 @@ class Running:
         self._open: set[str] = set()
         """Requests that the engine may still be at work on."""
         self._cancelled: set[str] = set()
+        self._failed: ApiError | None = None
 
     async def start(self) -> None:
         """Raises ApiError when the engine refuses one of them; then none goes on."""
@@ -68,7 +69,8 @@ class Running:
     async def growth(self, deadline_s: float, quiet_s: float) -> AsyncGenerator[list[Growth], None]:
         """What came with every wake-up, until all ended; [] after `quiet_s` without anything.
 
-        Raises ApiError when the engine failed, or `deadline_s` (the loop's clock) passed.
+        Raises ApiError when the engine failed, after what came before; or when `deadline_s` (the
+        loop's clock) passed.
         """
         while self._open:
             now = self._loop.time()
@@ -84,6 +86,8 @@ class Running:
                     await self._wake.wait()
             self._wake.clear()
             yield self._take()
+            if self._failed is not None:
+                raise self._failed
 
     def abandon(self) -> None:
         """Cancel whatever is not over. May be called at any time, and again."""
@@ -102,11 +106,15 @@ class Running:
 
     def _take(self) -> list[Growth]:
         deltas: dict[str, list[Delta]] = {}
-        while self._events:
+        while self._events and self._failed is None:
             event = self._events.popleft()
-            if event.request_id in self._open:
+            if event.request_id not in self._open:
+                continue
+            try:
                 deltas.setdefault(event.request_id, []).append(self._feed(event))
-        return [self._grown(self._parts[each], parts) for each, parts in deltas.items()]
+            except ApiError as error:
+                self._failed = error  # what came before it is right, and goes out
+        return [self._grown(self._parts[each], parts) for each, parts in deltas.items() if parts]
 
     def _feed(self, event: Event) -> Delta:
         answer = self._parts[event.request_id].answer

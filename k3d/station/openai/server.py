@@ -141,7 +141,11 @@ class ApiServer:
         routes.append(Route("/openapi.json", describe))
         app = Starlette(
             routes=routes,
-            exception_handlers={ApiError: _show_error, HTTPException: _show_http_error},
+            exception_handlers={
+                ApiError: _show_error,
+                HTTPException: _show_http_error,
+                Exception: _show_bug,
+            },
         )
         app.router.redirect_slashes = False
         return app
@@ -180,6 +184,12 @@ async def _show_error(_request: Request, error: Exception) -> Response:
         headers=error.headers,
         media_type="application/json",
     )
+
+
+async def _show_bug(request: Request, _error: Exception) -> Response:
+    """The error itself goes to the log."""
+    shown = ApiError("the server failed", status=500, kind="server_error")
+    return await _show_error(request, shown)
 
 
 async def _show_http_error(request: Request, error: Exception) -> Response:
