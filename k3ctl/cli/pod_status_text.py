@@ -100,7 +100,20 @@ def _rates(document: Document) -> list[str]:
     states = ", ".join(
         f"{requests.get(name, 0)} {name}" for name in ("running", "waiting", "finished", "failed")
     )
-    return [f"tokens/s: {', '.join(shown)}", f"requests: {states}"]
+    return [f"tokens/s: {', '.join(shown)}", f"requests: {states}", *_drafting(document)]
+
+
+def _drafting(document: Document) -> list[str]:
+    drafting = document.get("drafting")
+    if not drafting:
+        return []
+    length, cost = drafting.get("acceptance_length"), drafting.get("pass_ms")
+    shown = f"drafts: acceptance length {'-' if length is None else f'{length:.2f}'}"
+    if cost:
+        shown += f", a pass of r rows {cost['fixed']:.1f} + {cost['row']:.1f} r ms"
+    made_up = drafting.get("synthetic_acceptance")
+    warning = [f"SYNTHETIC ACCEPTANCE {made_up}: answers are not the model's"] if made_up else []
+    return [cut(shown), *warning]
 
 
 def _labels(document: Document) -> list[str]:

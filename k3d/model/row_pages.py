@@ -19,16 +19,17 @@ PAGE_ROWS = 64
 
 
 class RowPages:
-    """A pool of `pages` pages, all memory taken at once."""
+    """A pool of `pages` pages, a bound that is set at once."""
 
     def __init__(
         self, config: ModelConfig, dtype: torch.dtype, pages: int, draft_width: int = 0
     ) -> None:
         width = config.kv_lora_rank + config.rope_dim
+        # Empty: the system gives memory to a page when it is first written.
         self.latents = {
-            layer: torch.zeros(pages, PAGE_ROWS, width, dtype=dtype) for layer in config.mla_layers
+            layer: torch.empty(pages, PAGE_ROWS, width, dtype=dtype) for layer in config.mla_layers
         }
-        self.drafts = torch.zeros(pages, PAGE_ROWS, draft_width)
+        self.drafts = torch.empty(pages, PAGE_ROWS, draft_width)
         self._holders = [0] * pages
         self._free = list(range(pages - 1, -1, -1))
 

@@ -13,6 +13,7 @@ from k3d import __version__
 from k3d.experts.tiers import ExpertTiers
 from k3d.placement.pod import SPARK_TIER
 from k3d.station.assembly import Station
+from k3d.station.decoding_status import decoding
 from k3d.station.membership import LinkSnapshot
 from k3d.station.scheduler import Scheduler
 
@@ -74,6 +75,7 @@ class StationView:
                 "decode": _rate(counts.decode_tokens, counts.decode_s),
                 "prompt": _rate(counts.prompt_tokens, counts.prompt_s),
             },
+            **decoding(station.engine, counts),
             "requests": {
                 "running": counts.running,
                 "waiting": counts.waiting,
