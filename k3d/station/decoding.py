@@ -43,13 +43,11 @@ def find_drafter(
 
 
 def limits_of(pod: PodDescription, options: StationOptions) -> Limits:
-    """Lanes and their memory. Made-up acceptance writes text that is nobody's, which must not be
-    kept for others."""
-    reuse = options.synthetic_acceptance is None
+    """Lanes and their memory."""
     return Limits(
         lanes=pod.lanes,
         row_bytes=pod.row_mib * MIB,
-        snapshot_bytes=pod.prefix_mib * MIB if reuse else 0,
+        snapshot_bytes=options.prefix_mib * MIB,
     )
 
 
@@ -65,6 +63,11 @@ def synthetic_acceptance(
         raise ConfigError(
             "synthetic acceptance writes what no model said: it is for loopback only",
             hint="give the station's host and api_host a loopback address, or leave it out",
+        )
+    if options.prefix_mib:
+        raise ConfigError(
+            "synthetic acceptance writes what no model said, and a prefix cache would keep it",
+            hint="add --prefix-mib 0",
         )
     log.warning("SYNTHETIC ACCEPTANCE of %.2f: drafts are not checked, for benchmarks only", length)
     return SyntheticAcceptance(length)

@@ -107,7 +107,7 @@ def test_a_failed_pass_changes_no_bit(
     assert torch.equal(again, model.logits(IDS, 20)[10 : 10 + rows])
 
 
-@pytest.mark.parametrize("start", [0, 3, 9, 12, 15, 16, 31])
+@pytest.mark.parametrize("start", [0, 9, 12, 15, 16])
 def test_any_accepted_prefix_equals_decoding_it_row_by_row(model: OfflineModel, start: int) -> None:
     """Seven drafts of which 0..7 are right: KDA state, conv history and latent rows to the bit."""
     wrong = [(each + 1) % 300 for each in IDS]
