@@ -12,6 +12,7 @@ import argparse
 import json
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -70,7 +71,12 @@ def measure(folder: Path, place: Path, asked: int | None, streams: int | None) -
     crops = np.load(folder / "heldout.npz")["streams"][:streams, :PREFIX].astype(np.int64)
     sizes = torch.full((len(crops),), PREFIX)
     documents = Prompts(torch.from_numpy(crops), sizes, torch.zeros(len(crops)))
-    stream = replayed(drafter, embed, head, written(model, documents, STREAM_TOKENS, taps))
+    carried = written(model, documents, STREAM_TOKENS, taps)
+    stream = replayed(drafter, embed, head, carried)
+    shorter = {
+        count: replace(carried, ends=torch.full_like(carried.ends, PREFIX + count))
+        for count in (32, 64, 96)
+    }
     by_kind: dict[str, list[Rounds]] = {}
     for (kind, _), rounds in zip(kept, chat, strict=True):
         by_kind.setdefault(kind, []).append(rounds)
@@ -78,7 +84,12 @@ def measure(folder: Path, place: Path, asked: int | None, streams: int | None) -
         "chat": figures(chat, temperatures),
         "documentation": figures(stream, temperatures),
         "chat_by_kind": {k: Rounds.joined(v).length for k, v in sorted(by_kind.items())},
+        "documentation_by_tokens": {
+            count: Rounds.joined(replayed(drafter, embed, head, text)).length
+            for count, text in shorter.items()
+        },
         "temperatures": temperatures,
+        "parameters": sum(parameter.numel() for parameter in drafter.parameters()),
     }
 
 

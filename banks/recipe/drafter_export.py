@@ -28,6 +28,7 @@ from banks.recipe.release import load_release
 from banks.recipe.tokens import Tokens
 from banks.recipe.trace import STREAMS
 
+LIMIT_BYTES = 6_000_000  # of the folder
 CHAT_TOKENS, STREAM_TOKENS, PREFIX = 120, 256, 128
 
 
@@ -97,6 +98,9 @@ def main() -> None:
     write_drafter(trained, [1.0] * trained.c.block, args.place)
     drafter, _ = read_drafter(args.place)  # as shipped, rounded to bf16
     write_drafter(drafter, fit(drafter, args.work, args.folder), args.place)
+    size_bytes = sum(path.stat().st_size for path in args.place.iterdir())
+    if size_bytes > LIMIT_BYTES:
+        parser.error(f"{args.place} has {size_bytes} bytes; at most {LIMIT_BYTES} are shipped")
 
 
 if __name__ == "__main__":

@@ -163,15 +163,13 @@ def chat_streams(
 ) -> Tensor:
     """Conversations: training chats by weight laid end to end, ids int64 [rows, tokens]."""
     weights = chats["weights"].astype(np.float64)
-    count = rows * tokens // 40
-    picks = generator.choice(len(weights), count, p=weights / weights.sum())
     offsets, every = chats["offsets"], chats["tokens"]
-    out: list[np.ndarray] = []
-    for row in np.array_split(picks, rows):
-        joined = np.concatenate([every[offsets[i] : offsets[i + 1]] for i in row])
-        out.append(joined[:tokens])
-    kept = [row for row in out if len(row) == tokens]
-    return torch.from_numpy(np.stack(kept).astype(np.int64))
+    turns = -(-tokens // int(np.diff(offsets).min()))  # enough of the shortest
+    picks = generator.choice(len(weights), (rows, turns), p=weights / weights.sum())
+    out = [
+        np.concatenate([every[offsets[i] : offsets[i + 1]] for i in row])[:tokens] for row in picks
+    ]
+    return torch.from_numpy(np.stack(out).astype(np.int64))
 
 
 def questions(folder: Path) -> list[tuple[str, list[int]]]:
