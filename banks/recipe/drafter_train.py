@@ -44,14 +44,20 @@ from banks.recipe.release import load_release
 from banks.recipe.tokens import Tokens
 
 
+CHATS = Source(40_960, 120, 40_960, 512, 16, 0.42)
+DOCUMENTS = Source(20_480, 320, 20_480, 256, 32, 0.40)
+CONVERSATIONS = Source(3_072, 512, 128, 128, 64, 0.08)
+CORPUS = Source(1_536, 1_024, 64, 64, 128, 0.10)
+
+
 @dataclass(frozen=True)
 class Plan:
     """Text and schedule; `group` rows are written at once."""
 
-    chats: Source = Source(40_960, 120, 40_960, 512, 16, 0.42)
-    documents: Source = Source(20_480, 320, 20_480, 256, 32, 0.40)
-    conversations: Source = Source(3_072, 512, 128, 128, 64, 0.08)
-    corpus: Source = Source(1_536, 1_024, 64, 64, 128, 0.10)
+    chats: Source = CHATS
+    documents: Source = DOCUMENTS
+    conversations: Source = CONVERSATIONS
+    corpus: Source = CORPUS
     prefix: tuple[int, int] = (8, 160)
     greedy: float = 0.6
     heldout: int = 64
