@@ -23,15 +23,13 @@ from k3d.fabric.frames import Frame, Kind, Reply
 from k3d.fabric.handshake import Greeting, agreed_limit, check_fit, refused
 from k3d.fabric.inproc import InprocLink
 from k3d.fabric.link import Caller, Link, Listener
+from k3d.node.door import Door
 from k3d.node.serving import Serving, Worker
 
 TICK_S = 0.5
 """Longest time between two ticks of an idle loop."""
 GREETING_S = 2.0
 """How long a caller may take to open its link, and then for its two frames together."""
-MOST_GREETINGS = 8
-DOOR_REST_S = 0.2
-"""Pause after a caller could not be taken, for want of descriptors above all."""
 
 log = logging.getLogger(__name__)
 
@@ -86,8 +84,6 @@ class SparkServer:
         self._served: Facts | None = None
         self._arrival: Arrival | None = None
         self._stopping = threading.Event()
-        self._door = threading.Lock()  # guards _greeted
-        self._greeted: dict[int, Caller] = {}  # who is being greeted, the longest first
         self._peer: str | None = None
         self._tick_s = monotonic()
 
@@ -120,24 +116,18 @@ class SparkServer:
         listener = self._listener
         if listener is None:
             raise ConfigError(f"{self._name} was made without a listener and cannot run")
-        door = threading.Thread(
-            target=self._keep_door, args=(listener,), name=f"{self._name}-door", daemon=True
-        )
-        door.start()
+        door = Door(listener, self._name, self._stopping, self._greet)
+        door.open()
         try:
             while not self._stopping.is_set():
-                if not door.is_alive():
+                if not door.kept:
                     raise RuntimeError("nobody keeps the door; its traceback is in the log above")
                 arrival = self._next_arrival()
                 if arrival is not None:
                     self._serve(arrival)
         finally:
             self._stopping.set()
-            door.join()
-            listener.close()
-            with self._door:
-                for caller in self._greeted.values():
-                    caller.shutdown()
+            door.close()
             with self._turn:
                 waiting, self._arrival = self._arrival, None
             if waiting is not None:
@@ -235,51 +225,15 @@ class SparkServer:
                 parts=reply.parts,
             )
 
-    # The door
+    # Callers
 
-    def _keep_door(self, listener: Listener) -> None:
-        number, told = 0, False
-        while not self._stopping.is_set():
-            try:
-                caller = listener.accept(TICK_S)
-            except TimedOut:
-                told = False
-                continue
-            except FabricError as error:
-                if not told:
-                    log.warning("%s cannot take callers: %s", self._name, error)
-                told = True
-                self._stopping.wait(DOOR_REST_S)
-                continue
-            number += 1
-            self._let_in(number, caller)
-            threading.Thread(
-                target=self._greet,
-                args=(number, caller),
-                name=f"{self._name}-greeting",
-                daemon=True,
-            ).start()
-
-    def _let_in(self, number: int, caller: Caller) -> None:
-        """Note a caller. Where they are too many, the one greeted longest is turned away: who
-        says nothing must not keep out a Station, which needs a few milliseconds."""
-        with self._door:
-            self._greeted[number] = caller
-            if len(self._greeted) > MOST_GREETINGS:
-                self._greeted.pop(min(self._greeted)).shutdown()
-
-    def _let_go(self, number: int) -> None:
-        """From here on the door does not turn away caller `number` any more."""
-        with self._door:
-            self._greeted.pop(number, None)
-
-    def _greet(self, number: int, caller: Caller) -> None:
+    def _greet(self, caller: Caller, let_go: Callable[[], None]) -> None:
         """Let one caller prove itself, then hand it to the loop."""
         try:
             link = caller.open(GREETING_S)
         except FabricError as error:
             log.warning("%s turned a caller away: %s", self._name, error)
-            self._let_go(number)
+            let_go()
             return
         greeting = Greeting(self._secret, self._name, link.peer)
         deadline = monotonic() + GREETING_S
@@ -290,17 +244,17 @@ class SparkServer:
             proof = link.receive(max(0.0, deadline - monotonic()))
             station = greeting.prove(proof)
             check_fit(station, self._serving.own_facts())
-            self._let_go(number)
+            let_go()
             self._hand_over(Arrival(link, greeting, proof.sequence, station))
         except HandshakeRefused as error:
-            self._let_go(number)
+            let_go()
             self._serving.note(error)
             _tell(link, refusal_reply(error))
             link.close()
         except (FabricError, TimedOut) as error:
             # A stranger's bytes are worth a line in the log, not a place in the health answer.
             log.warning("%s dropped a caller: %s", self._name, error)
-            self._let_go(number)
+            let_go()
             link.close()
 
     def _hand_over(self, arrival: Arrival) -> None:

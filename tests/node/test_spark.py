@@ -17,6 +17,7 @@ from k3d.fabric.handshake import call
 from k3d.fabric.link import Caller
 from k3d.fabric.records import batches
 from k3d.fabric.request import ask
+from k3d.node import door as door_module
 from k3d.node import spark as spark_module
 from k3d.node.spark import SparkServer
 from tests.fabric.summing_spark import (
@@ -242,7 +243,7 @@ def test_silent_local_callers_keep_no_station_out(
     caplog.set_level(logging.WARNING)
     with ExitStack() as open_sockets, thread_spark() as spark:
         # Many more than are greeted at a time, and none of them opens its link.
-        for _ in range(3 * spark_module.MOST_GREETINGS):
+        for _ in range(3 * door_module.MOST_GREETINGS):
             silent = open_sockets.enter_context(
                 socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             )
@@ -251,7 +252,7 @@ def test_silent_local_callers_keep_no_station_out(
             fill(link)
             assert dispatch(link, 0).kind is Kind.PARTIAL
             open_sockets.close()
-            count = 3 * spark_module.MOST_GREETINGS
+            count = 3 * door_module.MOST_GREETINGS
             until(lambda: caplog.text.count("turned a caller away") == count, "all turned away")
 
 
@@ -276,7 +277,7 @@ def test_a_full_door_rests_and_is_told_once(
 ) -> None:
     for rest_s, asked in ((600.0, 1), (0.001, 5)):
         caplog.clear()
-        monkeypatch.setattr(spark_module, "DOOR_REST_S", rest_s)
+        monkeypatch.setattr(door_module, "REST_S", rest_s)
         listener = FullListener()
         server = SparkServer(SummingWorker, listener, SECRET, spark_facts())
         thread = threading.Thread(target=server.run, daemon=True)
