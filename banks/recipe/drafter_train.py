@@ -43,7 +43,6 @@ from banks.recipe.pieces import Linear
 from banks.recipe.release import load_release
 from banks.recipe.tokens import Tokens
 
-
 CHATS = Source(40_960, 120, 40_960, 512, 16, 0.42)
 DOCUMENTS = Source(20_480, 320, 20_480, 256, 32, 0.40)
 CONVERSATIONS = Source(3_072, 512, 128, 128, 64, 0.08)
