@@ -11,7 +11,7 @@ from k3d.engine.trust import Trust
 from k3d.model.lane_state import LaneState
 
 
-@dataclass
+@dataclass(eq=False)
 class Sequence:
     """`tokens` is the prompt and what was written; lane.position of them are computed. The last
     one is the anchor: it is known, and has not been run."""
