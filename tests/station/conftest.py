@@ -22,7 +22,6 @@ import pytest
 from k3d.store.home import create_secret, http_token, make_home, read_run_file, read_secret
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "k3-golden-nvfp4"
-K3_MINI = Path(__file__).parents[2] / "banks" / "k3-mini"
 READY_S = 60.0
 SPECIALS = ("[BOS]", "[EOS]", "<|end_of_msg|>", "<|open|>", "<|close|>", "<|sep|>")
 
@@ -36,7 +35,6 @@ def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "tiktoken.model").write_text("".join(ranks))
     decoder = {str(256 + i): {"content": name} for i, name in enumerate(SPECIALS)}
     (folder / "tokenizer_config.json").write_text(json.dumps({"added_tokens_decoder": decoder}))
-    shutil.copy(K3_MINI / "prompt_bodies.json", folder)
     return folder
 
 

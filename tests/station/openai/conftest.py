@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ from k3d.station.openai.server import ApiServer
 from tests.station.openai.fake_scheduler import FakeScheduler, Script
 
 MODEL = "k3-tiny"
+K3_MINI = Path(__file__).parents[3] / "banks" / "k3-mini"
 ROOM = 4000
 BLOCKS = (1, 2, 4, 8, 0)
 """Tokens a pass brings; 0 is all of them."""
@@ -76,6 +78,15 @@ class Api:
     def _good(response: httpx.Response) -> Any:
         assert response.status_code == 200, response.text
         return response.json()
+
+
+@pytest.fixture(scope="session")
+def tiny_model(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The tiny model with prompt bodies, so that it can be given tools and formats."""
+    folder = tmp_path_factory.mktemp("with-bodies") / MODEL
+    shutil.copytree(tiny_model, folder)
+    shutil.copy(K3_MINI / "prompt_bodies.json", folder)
+    return folder
 
 
 @pytest.fixture(scope="session")

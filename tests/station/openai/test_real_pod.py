@@ -111,15 +111,9 @@ def test_a_call_is_made_on_a_model_that_knows_nothing(api: httpx.Client) -> None
 def test_a_client_that_leaves_frees_its_lane(inproc_pod: RunningPod, api: httpx.Client) -> None:
     body = {"model": MODEL, "messages": USER, "max_tokens": 2000, "stream": True, "n": 3}
     with api.stream("POST", "chat/completions", json={**body, "ignore_eos": True}) as response:
-        next(response.iter_lines())
-    inproc_pod.wait(
-        "the end",
-        lambda: (
-            inproc_pod.status()["requests"]["running"] == 0
-            and inproc_pod.status()["requests"]["waiting"] == 0
-        ),
-        10,
-    )
+        assert sum(1 for _, line in zip(range(12), response.iter_lines(), strict=False)) == 12
+        assert inproc_pod.status()["requests"]["running"] == 3
+    inproc_pod.wait("the end", lambda: inproc_pod.status()["requests"]["running"] == 0, 10)
 
 
 def test_probes_and_metrics_are_the_engines(inproc_pod: RunningPod, api: httpx.Client) -> None:
@@ -127,7 +121,6 @@ def test_probes_and_metrics_are_the_engines(inproc_pod: RunningPod, api: httpx.C
     assert api.get(root + "/health").status_code == 200
     assert api.get(root + "/ready").status_code == 200
     text = api.get(root + "/metrics").text
-    print([x for x in text.splitlines() if "num_requests" in x])
     assert 'vllm:num_requests_running{model_name="k3-tiny"} 0.0' in text
     assert inproc_pod.status()["api"]["url"] == f"{root}/v1"
 
