@@ -13,6 +13,9 @@ from k3d.errors import K3Error
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
+SHOWN_TOKENS = 20_000
+"""Of a trace that is longer, as many are replayed to show what a plan costs."""
+
 
 @click.group()
 def placement() -> None:
@@ -73,7 +76,8 @@ def plan_(
     chosen = load_policy(policy, home)
     inputs = read_inputs(home, pod, trace, cut)
     made = make_plan(PlanRequest(chosen, inputs.trace, inputs.slots, inputs.costs, seed))
-    figures = simulate(made.placed, inputs.trace, inputs.costs, rows=chosen.rows, by_rows=False)
+    sample = inputs.trace.sampled(SHOWN_TOKENS)
+    figures = simulate(made.placed, sample, inputs.costs, rows=chosen.rows, by_rows=False)
     if out is not None:
         write_map(Path(out), made.placed)
     document = plan_document(inputs, chosen, made, figures, out)

@@ -53,6 +53,7 @@ def plan_document(
         "repaired": made.repaired,
         "notes": list(made.notes),
         "rows": figures.rows,
+        "simulated_tokens": figures.tokens,
         "token_us": asdict(figures.token),
         "token_provenance": "modelled",
         "costs": costs_document(inputs.costs),

@@ -102,7 +102,7 @@ def _more_table(found: Found, station_us: float | None) -> list[str]:
     for name, figures in found:
         start, each = figures.row_line
         busiest = figures.busiest
-        rate = "-" if station_us is None else f"{figures.tokens_per_s(station_us):.1f}"
+        rate = None if station_us is None else figures.tokens_per_s(station_us)
         rows.append(
             [
                 _short(name),
@@ -110,7 +110,7 @@ def _more_table(found: Found, station_us: float | None) -> list[str]:
                 f"{start / 1000:.1f} + {each / 1000:.2f} r ms",
                 duration_us(None if busiest is None else busiest.sliced.p99_us),
                 duration_us(None if busiest is None else busiest.whole.p99_us),
-                rate,
+                "-" if rate is None else f"{rate:.1f}",
             ]
         )
     return table(headers, rows, " rrrrr")

@@ -160,8 +160,9 @@ def _form(names: Iterable[str], config: Path) -> Form:
         return "nvfp4"
     if "weight_packed" in suffixes and "weight_global_scale" not in suffixes:
         return "mxfp4"
+    found = ", ".join(map(repr, sorted(suffixes)[:8])) or "nothing"
     raise CheckpointError(
-        f"the release beside {config} stores experts as {', '.join(sorted(suffixes)) or 'nothing'}",
+        f"the release beside {config} stores experts as {found}",
         hint="a census knows NVFP4 (weight, weight_scale, weight_scale_2) and MXFP4 "
         "(weight_packed, weight_scale)",
     )
@@ -177,12 +178,12 @@ def _check_names(names: list[str], text: TextConfig, form: Form) -> None:
         match = _EXPERT.fullmatch(name)
         if match is None:
             if name not in others:
-                raise CheckpointError(f"tensor {name} is none of Kimi-K3's", hint=_WRONG_MODEL)
+                raise CheckpointError(f"tensor {name!r} is none of Kimi-K3's", hint=_WRONG_MODEL)
             others.discard(name)
             continue
         layer, expert, bit = int(match[1]), int(match[2]), suffixes.get(match[3])
         if layer not in text.moe_layers or expert >= experts or bit is None:
-            raise CheckpointError(f"tensor {name} is none of Kimi-K3's", hint=_WRONG_MODEL)
+            raise CheckpointError(f"tensor {name!r} is none of Kimi-K3's", hint=_WRONG_MODEL)
         seen[(layer - first) * experts + expert] |= bit
     full = (1 << len(suffixes)) - 1
     short = [position for position, bits in enumerate(seen) if bits != full]
@@ -226,7 +227,7 @@ def _check_shape(entry: TensorEntry, wanted: Tensor, *, exact: bool) -> None:
     same = entry.shape == wanted.shape or (not wanted.shape and entry.shape == (1,))
     if not same or (exact and entry.dtype != wanted.dtype):
         raise CheckpointError(
-            f"tensor {entry.name} is {entry.dtype} {list(entry.shape)}; config.json asks for "
+            f"tensor {entry.name!r} is {entry.dtype} {list(entry.shape)}; config.json asks for "
             f"{wanted.dtype} {list(wanted.shape)}",
             hint=_WRONG_MODEL,
         )

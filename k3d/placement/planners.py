@@ -11,7 +11,7 @@ optimised                 the least expected time of a token (planner_optimised.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -73,7 +73,8 @@ def make_plan(request: PlanRequest) -> Plan:
     check_policy(policy)
     if tiers != request.costs.names:
         raise ConfigError(
-            f"costs are of tiers {', '.join(request.costs.names)}, slots of {', '.join(tiers)}"
+            f"costs are of tiers {', '.join(request.costs.names)}, slots of {', '.join(tiers)}",
+            hint="use costs of the same pod",
         )
     planner = PLANNERS.get(policy.policy)
     if planner is None:
@@ -82,16 +83,17 @@ def make_plan(request: PlanRequest) -> Plan:
     homes = planner(request)
     home, moved = repair(homes.home, trace.counts, tiers, policy.layer, trace.layers)
     placed = number_slots(1, tiers, trace.layers, trace.experts, home.astype(np.uint8).tobytes())
-    if homes.copies and not moved:
+    notes = homes.notes
+    if homes.copies and moved:
+        notes = (*notes, "second homes were left out: the layers' bounds moved experts")
+    elif homes.copies:
         placed = _with_copies(placed, homes.copies)
     placed.require_slots(request.slots)
-    return Plan(placed, homes.order, moved, homes.notes)
+    return Plan(placed, homes.order, moved, notes)
 
 
 def _with_copies(placed: PlacementMap, copies: tuple[tuple[int, int], ...]) -> PlacementMap:
     """Give every copy the next slot of its tier."""
-    from dataclasses import replace
-
     following = [placed.counts[tier] for tier in placed.tiers]
     numbered = []
     for position, tier in copies:

@@ -26,6 +26,7 @@ from k3d.placement.policy_files import convert_toml, find_policy
 SCHEMA = "k3-placement/1"
 SHIPPED = "compare it with the shipped ones in policies/placement"
 TRACED = ("hot-cold", "cost-ranked", "frequency", "optimised")
+FINDS_ORDER = ("map", "cost-ranked", "optimised")
 MAP_SUFFIX = ".json"
 
 
@@ -99,9 +100,10 @@ def plan(
     The same arguments always give the same map. Raises ConfigError naming what is short.
     """
     check_policy(policy)
-    if policy.policy in TRACED:
+    if policy.policy in TRACED or policy.layer:
+        what = "moves" if policy.layer else "ranks"
         raise ConfigError(
-            f"the policy {policy.name or policy.policy} ranks experts by a trace",
+            f"the policy {policy.name or policy.policy} {what} experts by a trace",
             hint="plan it first (k3ctl placement plan --trace ... --out MAP.json) and name the map",
         )
     if policy.map is not None:
@@ -109,13 +111,6 @@ def plan(
     total = len(layers) * experts
     counts = tier_counts(policy, slots, total)
     tiers = tuple(slots)
-    for tier, count in counts.items():
-        if count > slots.get(tier, 0):
-            raise ConfigError(
-                f"tier {tier} is short: the policy {policy.name or policy.policy} puts {count} "
-                f"experts there and it has {slots.get(tier, 0)} slots",
-                hint="give the tier more slots in the pod description, or use another policy",
-            )
     wanted = [counts.get(tier, 0) for tier in tiers]
     order = [tiers.index(tier) for tier in policy.order if tier in tiers]
     if policy.policy == "layer-balanced":
@@ -204,8 +199,8 @@ def _check_unused(policy: PlacementPolicy) -> None:
         "share": whole and policy.share is not None,
         "overflow": policy.share is None and policy.overflow != "refuse",
         "layer": not traced and bool(policy.layer),
-        "replicate": not traced and policy.replicate,
-        "order": policy.policy == "map" and policy.order != TIERS,
+        "replicate": policy.policy != "optimised" and policy.replicate,
+        "order": policy.policy in FINDS_ORDER and policy.order != TIERS,
     }
     for key, is_unused in unused.items():
         if is_unused:
@@ -235,14 +230,14 @@ def _check_share(share: Mapping[str, float], order: Sequence[str]) -> None:
 
 
 def tier_counts(policy: PlacementPolicy, slots: Mapping[str, int], total: int) -> dict[str, int]:
-    """How many experts each tier gets. Raises ConfigError when all slots together are too few."""
+    """How many experts each tier gets. Raises ConfigError naming the tier or pod that is short."""
     if policy.tier is not None:
-        return {policy.tier: total}
+        return _within({policy.tier: total}, slots, policy)
     counts = dict.fromkeys(policy.order, 0)
     if policy.share is not None:
         counts |= _largest_remainders(policy.share, total)
         if policy.overflow == "refuse":
-            return counts
+            return _within(counts, slots, policy)
         counts = {tier: min(count, slots.get(tier, 0)) for tier, count in counts.items()}
     left = total - sum(counts.values())
     for tier in policy.order:
@@ -256,6 +251,20 @@ def tier_counts(policy: PlacementPolicy, slots: Mapping[str, int], total: int) -
             f"({listed or 'none'})",
             hint="give a tier more slots in the pod description",
         )
+    return counts
+
+
+def _within(
+    counts: dict[str, int], slots: Mapping[str, int], policy: PlacementPolicy
+) -> dict[str, int]:
+    """The counts, if every tier has the slots for its own."""
+    for tier, count in counts.items():
+        if count > slots.get(tier, 0):
+            raise ConfigError(
+                f"tier {tier} is short: the policy {policy.name or policy.policy} puts {count} "
+                f"experts there and it has {slots.get(tier, 0)} slots",
+                hint="give the tier more slots in the pod description, or use another policy",
+            )
     return counts
 
 

@@ -98,7 +98,7 @@ def read_index(path: Path) -> Index:
     for name, shard in document.weight_map.items():
         if Path(shard).name != shard or not shard.isprintable():
             raise CheckpointError(
-                f"{path} places {name} in {shard!r}, which is no file name", hint=_HINT
+                f"{path} places {name!r} in {shard!r}, which is no file name", hint=_HINT
             )
     if not document.weight_map:
         raise CheckpointError(f"{path} names no tensor", hint=_HINT)
@@ -130,19 +130,19 @@ def read_headers(shards: list[Path], index: Index | None) -> dict[str, TensorEnt
             other = entries.setdefault(entry.name, entry)
             if other is not entry:
                 raise CheckpointError(
-                    f"tensor {entry.name} is in {other.path.name} and again in {shard.name}",
+                    f"tensor {entry.name!r} is in {other.path.name} and again in {shard.name}",
                     hint="remove the stale shard",
                 )
             if index is not None and index.shard_of.get(entry.name) != shard.name:
                 claimed = index.shard_of.get(entry.name, "no shard")
                 raise CheckpointError(
-                    f"tensor {entry.name} is in {shard.name}, and the index says {claimed}",
+                    f"tensor {entry.name!r} is in {shard.name}, and the index says {claimed}",
                     hint="fetch both again",
                 )
     if index is not None and len(entries) < len(index.shard_of):
         name = next(name for name in index.shard_of if name not in entries)
         raise CheckpointError(
-            f"the index places tensor {name} in {index.shard_of[name]}, and it is not there",
+            f"the index places tensor {name!r} in {index.shard_of[name]}, and it is not there",
             hint="fetch both again",
         )
     return entries

@@ -16,6 +16,7 @@ from typing import Annotated, Literal, NamedTuple
 import msgspec
 
 from k3d.errors import CheckpointError, NotFound
+from k3d.placement.pod import MOST_EXPERTS
 
 Form = Literal["nvfp4", "mxfp4"]
 Whole = Annotated[int, msgspec.Meta(ge=1, le=2**31)]
@@ -87,6 +88,12 @@ def read_text_config(path: Path) -> TextConfig:
         raise NotFound(f"there is no {path}", hint="name a checkpoint's directory") from error
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise CheckpointError(f"{path} cannot be used: {error}", hint=_OTHER) from error
+    if config.num_hidden_layers * config.num_experts > MOST_EXPERTS:
+        raise CheckpointError(
+            f"{path}: {config.num_hidden_layers} layers of {config.num_experts} experts are more "
+            f"than {MOST_EXPERTS:,}",
+            hint=_OTHER,
+        )
     if not config.moe_layers:
         raise CheckpointError(f"{path}: no layer has routed experts", hint=_OTHER)
     if max(config.linear_attn_config.full_attn_layers, default=1) > config.num_hidden_layers:

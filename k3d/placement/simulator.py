@@ -90,10 +90,11 @@ class Simulation:
     busiest: BusiestSpark | None
     by_rows: tuple[RowsCost, ...]
 
-    def tokens_per_s(self, station_us: float) -> float:
-        """Of one lane, with so many microseconds of the Station's own a layer."""
+    def tokens_per_s(self, station_us: float) -> float | None:
+        """Of one lane, with so many microseconds of the Station's own a layer; None when all of it
+        takes no time. A pass of several rows counts them all, as if every draft were kept."""
         total_us = self.token.mean_us + self.layers * station_us
-        return 1e6 * self.rows / total_us if total_us else float("inf")
+        return 1e6 * self.rows / total_us if total_us else None
 
     @property
     def row_line(self) -> tuple[float, float]:

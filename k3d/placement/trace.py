@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 
 from k3d.errors import ConfigError, K3Error, NotFound
 from k3d.placement.budget import Provenance
+from k3d.placement.pod import MOST_EXPERTS
 
 MAGIC = b"K3TRACE1"
 BLOCK = b"BLK1"
@@ -288,6 +289,14 @@ def _read_header(file: BinaryIO, path: Path) -> TraceHeader:
         raise ConfigError(f"{path}: the trace's layers are not ascending layer numbers")
     if header.top_k > header.experts:
         raise ConfigError(f"{path}: {header.top_k} experts a token of {header.experts}")
+    if len(header.layers) * header.experts > MOST_EXPERTS:
+        raise ConfigError(
+            f"{path}: {len(header.layers)} layers of {header.experts} experts are more than "
+            f"{MOST_EXPERTS:,}",
+            hint="the trace is damaged",
+        )
+    if not header.source.isprintable():
+        raise ConfigError(f"{path}: the trace's source is {header.source[:64]!r}, no plain text")
     return header
 
 

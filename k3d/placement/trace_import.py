@@ -87,7 +87,7 @@ def import_trace(
         experts=experts,
         top_k=rows.ids.shape[2],
         weights=rows.weights is not None,
-        source=source.name if part == "all" else f"{source.name}, {part}",
+        source=_named(source) if part == "all" else f"{_named(source)}, {part}",
         provenance=provenance,
     )
     try:
@@ -100,6 +100,11 @@ def import_trace(
     except ConfigError as error:
         raise ConfigError(f"{source}: {error.message}", hint=error.hint) from error
     return Imported(out, header, writer.tokens, out.stat().st_size)
+
+
+def _named(source: Path) -> str:
+    """The file's name as plain text."""
+    return "".join(c if c.isprintable() else "?" for c in source.name)
 
 
 def check_header(header: TraceHeader) -> None:

@@ -20,14 +20,16 @@ PUBLISHED = {
 
 def skewed_trace(
     seed: int, *, layers: int = 6, experts: int = 896, top_k: int = 16, tokens: int = 1200,
-    skew: float = 0.8,
+    skew: float = 0.8, apart: float = 0.5,
 ) -> Trace:  # fmt: skip
-    """Each layer ranks its experts anew; the n-th hottest has weight n^-s, s within half of
-    `skew`. Sequences of 100 tokens."""
+    """Each layer ranks its experts anew; the n-th hottest has weight n^-s, s up to a part `apart`
+    from `skew`. Sequences of 100 tokens."""
     rng = np.random.default_rng(seed)
     ids = np.empty((layers, tokens, top_k), np.uint16)
     for layer in range(layers):
-        weight = rng.permutation(np.arange(1.0, experts + 1) ** -(skew * rng.uniform(0.5, 1.5)))
+        weight = rng.permutation(
+            np.arange(1.0, experts + 1) ** -(skew * rng.uniform(1 - apart, 1 + apart))
+        )
         # The Gumbel trick: the largest of log weight + noise are a draw without replacement.
         noise = -np.log(-np.log(rng.random((tokens, experts))))
         chosen = np.argpartition(-(np.log(weight) + noise), top_k, axis=1)[:, :top_k]

@@ -168,7 +168,7 @@ def _swapped_shards(folder: Path) -> None:
 
 WRONG = [
     (_without_key, "routed_expert_hidden_size"),
-    (_other_width, r"w1.weight is U8 \[128, 32\]; config.json asks for U8 \[160, 32\]"),
+    (_other_width, r"w1.weight' is U8 \[128, 32\]; config.json asks for U8 \[160, 32\]"),
     (_no_experts, "no layer has routed experts"),
     (_stray_name, "language_model.extra"),
     (_escape, "no file name"),

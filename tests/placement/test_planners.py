@@ -203,3 +203,31 @@ def test_assignments_fit_and_none_is_better_by_one_exchange(data: st.DataObject)
         for b in range(a):
             now = costs[a, chosen[a]] + costs[b, chosen[b]]
             assert costs[a, chosen[b]] + costs[b, chosen[a]] >= now - 1e-6
+
+
+@pytest.mark.parametrize(
+    ("keys", "sentence"),
+    [
+        ({"policy": "hot-cold", "replicate": True}, "replicate: .*makes no use of it"),
+        ({"policy": "cost-ranked", "order": ("spark", "hbm")}, "order: .*makes no use of it"),
+        ({"policy": "hot-cold", "order": ("hbm", "rtx")}, "short of 120 slots"),
+        ({"policy": "hot-cold", "share": {"hbm": 0.5, "rtx": 0.5}}, "tier hbm is short"),
+    ],
+)
+def test_keys_that_do_not_fit_are_refused(keys: dict, sentence: str, seed: int) -> None:
+    policy = PlacementPolicy(schema="k3-placement/1", **keys)
+    with pytest.raises(ConfigError, match=sentence):
+        make_plan(PlanRequest(policy, _small(seed), SLOTS, published_costs()))
+
+
+def test_a_share_of_a_tier_that_the_pod_lacks_is_refused(seed: int) -> None:
+    slots = {"hbm": 160, "spark": 160}
+    costs = published_costs(tiers=("hbm", "spark"))
+    policy = PlacementPolicy(
+        schema="k3-placement/1", policy="hot-cold", share={"hbm": 0.5, "rtx": 0.5}
+    )
+    with pytest.raises(ConfigError, match="tier rtx is short"):
+        make_plan(PlanRequest(policy, _small(seed), slots, costs))
+    for name in ("hot-cold", "cost-ranked", "frequency-sliced", "optimised"):
+        placed = _plan(name, _small(seed), slots, costs).placed
+        assert set(placed.counts) == {"hbm", "spark"}

@@ -266,3 +266,20 @@ def test_populations_of_disjoint_traffic_share_what_chance_gives(tmp_path: Path)
     found = overlap(parts[0], parts[1], 154)
     assert found.shared < 0.35
     assert found.other_share < found.own_share
+
+
+def test_a_header_that_would_steer_a_terminal_or_fill_memory_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "t"
+    for keys, sentence in (
+        ({"source": "\x1b[2J"}, "no plain text"),
+        ({"layers": list(range(4096)), "experts": 65536}, "are more than 4,194,304"),
+        ({"layers": [2, 1]}, "not ascending"),
+        ({"top_k": 900}, "900 experts a token of 896"),
+        ({"experts": 0}, "header is damaged"),
+        ({"schema": "k3-trace/2"}, "header is damaged"),
+    ):
+        facts = {"schema": "k3-trace/1", "layers": [1], "experts": 896, "top_k": 2}
+        text = json.dumps({**facts, "weights": False, **keys}).encode()
+        path.write_bytes(b"K3TRACE1" + struct.pack("<I", len(text)) + text)
+        with pytest.raises(ConfigError, match=sentence):
+            read_trace(path)
