@@ -86,9 +86,6 @@ def bench_tiers(
                         ids = random_ids(station, max(ROWS, tokens // rows), rows, seed)
                         served.setdefault(key, []).append(serve_layers(station, ids))
     joined = {name: _joined(parts) for name, parts in served.items()}
-    tiers = _fit_own(joined, own) if own else {}
-    if pod.sparks:
-        tiers[SPARK_TIER] = _fit_sparks(joined, tiers)
     return {
         "schema": "k3d.bench-tiers/1",
         "provenance": "measured",
@@ -98,9 +95,19 @@ def bench_tiers(
         "transport": options.transport,
         "tokens": tokens,
         "rounds": rounds,
-        "tiers": tiers,
+        "tiers": fitted(joined, own, bool(pod.sparks)),
         "environment": _environment(),
     }
+
+
+def fitted(
+    joined: dict[str, Layers], own: tuple[str, ...], sparks: bool
+) -> dict[str, dict[str, Any]]:
+    """Costs of each tier from the layers of each map (`own`, `sparks`, `mixed` and their rows)."""
+    tiers = _fit_own(joined, own) if own else {}
+    if sparks:
+        tiers[SPARK_TIER] = _fit_sparks(joined, tiers)
+    return tiers
 
 
 def _environment() -> dict[str, Any]:
@@ -218,15 +225,24 @@ def _fit_sparks(joined: dict[str, Layers], own: dict[str, dict[str, Any]]) -> di
 
 
 def _least_squares(features: NDArray[Any], wanted: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Coefficients, none below 0: what would be is left out and the rest fitted again."""
-    features = features.astype(float)
-    used = np.ones(features.shape[1], bool)
+    """Coefficients, none below 0: what would be is left out and the rest fitted again.
+
+    The fit is to the median of layers alike, which a busy machine moves least, and then scaled to
+    the mean of all.
+    """
+    alike, group = np.unique(features.astype(float), axis=0, return_inverse=True)
+    medians = np.array([np.median(wanted[group == number]) for number in range(len(alike))])
+    weight = np.sqrt(np.bincount(group, minlength=len(alike)))
+    used = np.ones(alike.shape[1], bool)
     while True:
-        found = np.zeros(features.shape[1])
-        found[used] = np.linalg.lstsq(features[:, used], wanted, rcond=None)[0]
+        found = np.zeros(alike.shape[1])
+        scaled = alike[:, used] * weight[:, None]
+        found[used] = np.linalg.lstsq(scaled, medians * weight, rcond=None)[0]
         if (found >= 0).all():
-            return found
+            break
         used &= found >= 0
+    told = float((features @ found).mean())
+    return found * (float(wanted.mean()) / told if told else 1.0)
 
 
 def _row_us(
