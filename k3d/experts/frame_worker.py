@@ -30,12 +30,16 @@ class FrameWorker:
         self._layout = DispatchLayout(shape, DTYPES[dtype])
 
     @property
-    def epoch(self) -> int:
-        return self._worker.epoch
+    def epochs(self) -> tuple[int, ...]:
+        return self._worker.epochs
 
     @property
     def loaded(self) -> int:
         return self._worker.loaded
+
+    @property
+    def staged(self) -> int:
+        return self._worker.staged
 
     @property
     def packed_bytes(self) -> int:
@@ -47,14 +51,21 @@ class FrameWorker:
     def commit(self, epoch: int) -> None:
         self._worker.commit(epoch)
 
+    def settle(self, epoch: int, slots: Sequence[int]) -> None:
+        self._worker.settle(epoch, slots)
+
+    def unstage(self) -> None:
+        self._worker.unstage()
+
     def reset(self) -> None:
         self._worker.reset()
 
     def serve(self, epoch: int, layer: int, payload: memoryview, rows: int) -> Sequence[memoryview]:
         """Parts of the PARTIAL payload; a dispatch of another epoch is refused."""
-        if epoch != self._worker.epoch:
+        if epoch not in self._worker.epochs:
+            held = " and ".join(map(str, self._worker.epochs)) or "none"
             raise FabricError(
-                f"{self._worker.name} holds epoch {self._worker.epoch}; the dispatch is of {epoch}",
+                f"{self._worker.name} holds epoch {held}; the dispatch is of {epoch}",
                 hint="the Station reloads the spark",
             )
         if layer not in self._worker.shape.layers:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -37,6 +37,9 @@ class SliceWorker:
     """Slots of packed expert slices and a bounded cache of decoded ones.
 
     Memory is `slots_used` packed slices plus `cache_bytes`; the packed bytes are the truth.
+    After the first `commit` what is loaded is staged: it goes to slots that are not in use, and is
+    served beside the rest until `settle` keeps it or `unstage` drops it. `load` may then run in
+    another thread than `serve`; everything else belongs to the one that serves.
     """
 
     def __init__(
@@ -54,7 +57,7 @@ class SliceWorker:
         self.slice_index = slice_index
         self.slice_count = slice_count
         self.name = name
-        self.epoch = 0
+        self.epochs: tuple[int, ...] = ()
         self._slice_bytes = shape.slice_bytes(slice_count)
         try:
             self._packed = torch.empty(slots, self._slice_bytes, dtype=torch.uint8)
@@ -65,13 +68,20 @@ class SliceWorker:
             ) from None
         self._slot_of: dict[tuple[int, int], int] = {}  # (layer, expert) -> slot
         self._held: dict[int, tuple[int, int]] = {}  # and back
+        self._second: dict[tuple[int, int], int] = {}  # slot of another copy of the same expert
+        self._staged: set[int] = set()  # slots loaded since the epoch in force was committed
         self._decoded: OrderedDict[int, ExpertWeights] = OrderedDict()
         self._cache_bytes = cache_bytes
         self._cached_bytes = 0
 
     @property
     def loaded(self) -> int:
-        return len(self._slot_of)
+        return len(self._held)
+
+    @property
+    def staged(self) -> int:
+        """Slots loaded since the epoch in force was committed."""
+        return len(self._staged)
 
     @property
     def packed_bytes(self) -> int:
@@ -91,22 +101,42 @@ class SliceWorker:
             raise BankError(f"{where}: slot {slot} of {self.slots}")
         if layer not in self.shape.layers or not 0 <= expert < self.shape.experts:
             raise BankError(f"{where}: no such expert in this model")
+        if self.epochs and slot in self._held and slot not in self._staged:
+            raise BankError(
+                f"{where}: slot {slot} serves another expert", hint="the swap's plan is stale"
+            )
         self._empty(slot)
         self._packed[slot].numpy()[:] = np.frombuffer(record, dtype=np.uint8)
-        self._empty(self._slot_of.get((layer, expert), ABSENT))
-        self._slot_of[layer, expert] = slot
-        self._held[slot] = (layer, expert)
+        self._place(slot, (layer, expert))
 
     def commit(self, epoch: int) -> None:
-        self.epoch = epoch
+        """Everything that `epoch` needs is there: serve it too."""
+        if epoch not in self.epochs:
+            self.epochs = (*self.epochs, epoch)
+
+    def settle(self, epoch: int, slots: Sequence[int] = ()) -> None:
+        """Serve only `epoch` from now on; `slots` held what it does not need."""
+        self.epochs = (epoch,)
+        self._staged.clear()
+        for slot in slots:
+            self._empty(slot)
+
+    def unstage(self) -> None:
+        """Drop what was staged; only the epoch in force is served."""
+        self.epochs = self.epochs[:1]
+        for slot in sorted(self._staged):
+            self._empty(slot)
+        self._staged.clear()
 
     def reset(self) -> None:
         """Forget every slice."""
         self._slot_of.clear()
         self._held.clear()
+        self._second.clear()
+        self._staged.clear()
         self._decoded.clear()
         self._cached_bytes = 0
-        self.epoch = 0
+        self.epochs = ()
 
     def serve(self, layer: int, ids: Tensor, weights: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
         """Compute what is asked: ids i32 [rows, top_k], ABSENT where another tier serves.
@@ -170,11 +200,28 @@ class SliceWorker:
             self._cached_bytes -= dropped.size_bytes
         return decoded
 
+    def _place(self, slot: int, expert: tuple[int, int]) -> None:
+        """Note what a slot holds. A staged copy serves once the first copy is given up."""
+        first = self._slot_of.get(expert)
+        if first is not None and self.epochs:
+            self._empty(self._second.get(expert, ABSENT))
+            self._second[expert] = slot
+        else:
+            self._empty(ABSENT if first is None else first)
+            self._slot_of[expert] = slot
+        self._held[slot] = expert
+        if self.epochs:
+            self._staged.add(slot)
+
     def _empty(self, slot: int) -> None:
         """Forget what a slot holds, if it holds anything."""
         held = self._held.pop(slot, None)
         if held is not None:
-            del self._slot_of[held]
+            second = self._second.pop(held, None)
+            if self._slot_of[held] == slot:
+                del self._slot_of[held]
+                if second is not None:
+                    self._slot_of[held] = second
         dropped = self._decoded.pop(slot, None)
         if dropped is not None:
             self._cached_bytes -= dropped.size_bytes

@@ -10,7 +10,10 @@ ShapeNumber = int | float | str | list[int]
 
 
 class Holding(msgspec.Struct, frozen=True):
-    """What a spark holds completely: one slice of the experts of one placement."""
+    """What a spark holds completely: one slice of the experts of one placement.
+
+    `staged` counts slices of a swap beside them, which whoever calls next may not know of.
+    """
 
     model_digest: str | None
     slice_index: int | None
@@ -18,6 +21,7 @@ class Holding(msgspec.Struct, frozen=True):
     epoch: int
     placement_digest: str
     records: int
+    staged: int = 0
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):

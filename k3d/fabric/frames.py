@@ -29,8 +29,8 @@ LAYOUT: tuple[tuple[str, str], ...] = (
     ("version", "H"),  # of this layout
     ("kind", "B"),  # Kind
     ("flags", "B"),  # none are defined: zero
-    ("epoch", "I"),  # the placement map in force at the sender
-    ("rows", "I"),  # rows of a dispatch or partial, records of a load
+    ("epoch", "I"),  # of the map that a dispatch is split by, or that a load is for
+    ("rows", "I"),  # rows of a dispatch or partial, records of a load, slots of a retire
     ("sequence", "Q"),  # of the request; its answer carries the same
     ("layer", "H"),  # model layer of a dispatch or partial
     ("reserved", "6s"),  # zero
@@ -65,10 +65,12 @@ class Kind(IntEnum):
     ERROR = 14
     RESET = 15
     BYE = 16
+    RETIRE = 17
+    RETIRED = 18
 
 
 KINDS: tuple[Kind | None, ...] = (None, *Kind)
-DATA_KINDS = frozenset((Kind.LOAD, Kind.DISPATCH, Kind.PARTIAL))
+DATA_KINDS = frozenset((Kind.LOAD, Kind.DISPATCH, Kind.PARTIAL, Kind.RETIRE))
 """Kinds of any size up to the link's limit. All others are control frames."""
 
 CONTROL_BYTES = 4096

@@ -1,12 +1,15 @@
-"""The payload of a LOAD frame: slices of expert records, each behind a fixed header.
+"""Payloads of the frames that fill and empty slots; the frame's `rows` says how many of each.
 
-All records of a frame have the same size; the frame's `rows` says how many there are.
+LOAD: slices of expert records, all of one size, each behind the header of `RECORD_LAYOUT`. Of an
+epoch later than the one in force they are staged: put in free slots and served beside the rest.
+RETIRE: slots, u32 each. From then on only the frame's epoch is served. If that was staged, the
+slots held what it does not need; if it was in force already, what was staged is dropped.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from k3d.errors import FabricError
@@ -22,6 +25,9 @@ RECORD_HEADER = struct.Struct("<" + "".join(code for _, code in RECORD_LAYOUT))
 DIGEST_BYTES = 32
 BATCH_BYTES = 1024 * 1024
 """Size of a LOAD frame that is worth no larger one: what it takes stays resident on both ends."""
+
+
+SLOT_BYTES = 4
 
 
 class Record(NamedTuple):
@@ -84,3 +90,15 @@ def read_records(payload: memoryview, count: int, slice_bytes: int, peer: str) -
         slot, layer, expert, digest = RECORD_HEADER.unpack_from(payload, start)
         body = payload[start + RECORD_HEADER.size : start + each_bytes]
         yield Record(slot, layer, expert, digest, body)
+
+
+def slots_part(slots: Sequence[int]) -> bytes:
+    """The RETIRE payload of slots."""
+    return struct.pack(f"<{len(slots)}I", *slots)
+
+
+def read_slots(payload: memoryview, count: int, peer: str) -> tuple[int, ...]:
+    """The slots of a RETIRE payload. Raises FabricError when it does not hold `count`."""
+    if len(payload) != count * SLOT_BYTES:
+        raise FabricError(f"{peer} sent {len(payload)} bytes as {count} slots to retire")
+    return struct.unpack(f"<{count}I", payload)

@@ -1,4 +1,8 @@
-"""What a spark does with a frame: load, commit, serve, answer pings. One thread calls it."""
+"""What a spark does with a frame: load, commit, serve, retire, answer pings. One thread calls it.
+
+Slices of a later epoch may be staged and committed while the epoch in force is served; then both
+are, until a retire says which one stays.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +20,7 @@ from k3d.fabric.control import Commit, Counters, decode, encode, failure_reply
 from k3d.fabric.facts import Facts, Holding
 from k3d.fabric.frames import Frame, Kind, Reply
 from k3d.fabric.handshake import check_fit
-from k3d.fabric.records import read_records
+from k3d.fabric.records import read_records, read_slots
 
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 STATION = "the Station"
@@ -36,7 +40,22 @@ class Worker(Protocol):
         """Put one slice in a slot, if its bytes match their blake3 digest."""
         ...
 
-    def commit(self, epoch: int) -> None: ...
+    @property
+    def staged(self) -> int:
+        """Those of them that were loaded since a commit and may be dropped again."""
+        ...
+
+    def commit(self, epoch: int) -> None:
+        """Serve this epoch too."""
+        ...
+
+    def settle(self, epoch: int, slots: Sequence[int]) -> None:
+        """Serve this epoch only; the slots held what it does not need."""
+        ...
+
+    def unstage(self) -> None:
+        """Drop what was staged, and the epoch it was for."""
+        ...
 
     def reset(self) -> None: ...
 
@@ -55,6 +74,7 @@ class Serving:
         self._worker: Worker | None = None
         self._station: Facts | None = None
         self.holding: Holding | None = None
+        self._standby: Holding | None = None  # committed, and not in force yet
         self.loaded = 0
         self.served_dispatches = 0
         self.served_rows = 0
@@ -66,6 +86,7 @@ class Serving:
             Kind.PING: self._ping,
             Kind.LOAD: self._load,
             Kind.COMMIT: self._commit,
+            Kind.RETIRE: self._retire,
             Kind.RESET: self._reset,
         }
 
@@ -76,7 +97,10 @@ class Serving:
 
     def own_facts(self) -> Facts:
         """What this spark was started with and what it holds. Any thread."""
-        return msgspec.structs.replace(self._facts, holding=self.holding)
+        holding, worker = self.holding, self._worker
+        if holding is not None and worker is not None:
+            holding = msgspec.structs.replace(holding, staged=worker.staged)
+        return msgspec.structs.replace(self._facts, holding=holding)
 
     def admit(self, station: Facts) -> None:
         """Serve `station` from now on, with a new worker unless the one there fits it.
@@ -85,7 +109,8 @@ class Serving:
         """
         check_fit(station, self.own_facts())
         if self._worker is None or _worker_facts(self._station) != _worker_facts(station):
-            self._worker, self.holding, self.loaded = None, None, 0
+            self._worker, self.loaded = None, 0
+            self._promise_nothing()
             self._worker = self._worker_factory(station)
         self._station = station
         self.last_error = None
@@ -115,7 +140,7 @@ class Serving:
             parts = self._ready_worker().serve(frame.epoch, frame.layer, frame.payload, frame.rows)
         except K3Error:
             # What is held is in doubt: the next handshake must not promise it.
-            self.holding = None
+            self._promise_nothing()
             raise
         took_ns = perf_counter_ns() - begun_ns
         self.served_dispatches += 1
@@ -139,8 +164,9 @@ class Serving:
         slice_bytes = station.slice_bytes if station is not None else None
         if not slice_bytes:
             raise FabricError(f"{self._name} got records before it was told their size")
-        # Until the next commit this spark holds nothing that it could promise again.
-        self.holding = None
+        if self.holding is None or frame.epoch <= self.holding.epoch:
+            # Until the next commit this spark holds nothing that it could promise again.
+            self._promise_nothing()
         for slot, layer, expert, digest, body in read_records(
             frame.payload, frame.rows, slice_bytes, STATION
         ):
@@ -158,22 +184,48 @@ class Serving:
                 f"epoch {frame.epoch} needs {commit.records}"
             )
         worker.commit(frame.epoch)
-        if station is not None:
-            self.holding = Holding(
-                station.model_digest,
-                station.slice_index,
-                station.slice_count,
-                frame.epoch,
-                commit.placement_digest,
-                found,
-            )
+        if station is None:
+            return Reply(Kind.COMMITTED, (), frame.epoch, 0, found)
+        committed = Holding(
+            station.model_digest,
+            station.slice_index,
+            station.slice_count,
+            frame.epoch,
+            commit.placement_digest,
+            found,
+        )
+        if self.holding is None:
+            worker.settle(frame.epoch, ())
+            self.holding = committed
+        else:
+            self._standby = committed
         return Reply(Kind.COMMITTED, (), frame.epoch, 0, found)
 
+    def _retire(self, frame: Frame) -> Reply:
+        worker, held, standby = self._ready_worker(), self.holding, self._standby
+        slots = read_slots(frame.payload, frame.rows, STATION)
+        if standby is not None and standby.epoch == frame.epoch:
+            worker.settle(frame.epoch, slots)
+            self.holding = msgspec.structs.replace(standby, records=worker.loaded)
+        elif held is not None and held.epoch == frame.epoch and not slots:
+            worker.unstage()
+        else:
+            epoch = None if held is None else held.epoch
+            raise FabricError(
+                f"{self._name} was told to keep epoch {frame.epoch} and holds epoch {epoch}"
+            )
+        self._standby = None
+        self.loaded = worker.loaded
+        return Reply(Kind.RETIRED, (), frame.epoch, 0, self.loaded)
+
     def _reset(self, frame: Frame) -> Reply:
-        self.holding = None
+        self._promise_nothing()
         self._ready_worker().reset()
         self.loaded = 0
         return Reply(Kind.LOADED, (), frame.epoch)
+
+    def _promise_nothing(self) -> None:
+        self.holding = self._standby = None
 
     def _ready_worker(self) -> Worker:
         if self._worker is None:

@@ -170,9 +170,9 @@ def test_reset_forgets_everything() -> None:
     shape = tiny_shape()
     worker = worker_of(shape)
     worker.commit(7)
-    assert (worker.epoch, worker.loaded) == (7, len(list(everything(shape))))
+    assert (worker.epochs, worker.loaded) == ((7,), len(list(everything(shape))))
     worker.reset()
-    assert (worker.epoch, worker.loaded, worker.packed_bytes) == (0, 0, 0)
+    assert (worker.epochs, worker.loaded, worker.packed_bytes) == ((), 0, 0)
     asked = draw_dispatch(shape, 1, 1)
     with pytest.raises(BankError, match="does not hold"):
         worker.serve(1, asked.ids, asked.weights, asked.x)

@@ -42,8 +42,9 @@ QUICK = LinkTimes(retry_first_s=0.02, retry_most_s=0.1, connect_s=0.5, handshake
 class SummingWorker:
     def __init__(self, facts: Facts) -> None:
         self.facts = facts
-        self.epoch = 0
+        self.epochs: tuple[int, ...] = ()
         self.numbers: dict[int, tuple[int, int]] = {}  # slot -> layer, number
+        self.staged_slots: set[int] = set()
 
     @property
     def loaded(self) -> int:
@@ -53,17 +54,37 @@ class SummingWorker:
         if hashlib.sha256(record).digest() != digest:
             raise BankError(f"layer {layer} expert {expert} does not match its digest")
         self.numbers[slot] = (layer, int.from_bytes(record, "little"))
+        if self.epochs:
+            self.staged_slots.add(slot)
+
+    @property
+    def staged(self) -> int:
+        return len(self.staged_slots)
 
     def commit(self, epoch: int) -> None:
-        self.epoch = epoch
+        self.epochs = (*self.epochs, epoch)
+
+    def settle(self, epoch: int, slots: Sequence[int]) -> None:
+        self.epochs = (epoch,)
+        self.staged_slots.clear()
+        for slot in slots:
+            del self.numbers[slot]
+
+    def unstage(self) -> None:
+        for slot in self.staged_slots:
+            del self.numbers[slot]
+        self.settle(self.epochs[0], ())
 
     def reset(self) -> None:
         self.numbers.clear()
-        self.epoch = 0
+        self.staged_slots.clear()
+        self.epochs = ()
 
     def serve(self, epoch: int, layer: int, payload: memoryview, rows: int) -> Sequence[memoryview]:
-        if epoch != self.epoch:
-            raise FabricError(f"dispatch of epoch {epoch}, epoch {self.epoch} is loaded")
+        if epoch not in self.epochs:
+            raise FabricError(
+                f"dispatch of epoch {epoch}, epoch {', '.join(map(str, self.epochs))} is loaded"
+            )
         if layer == FAIL_LAYER:
             raise BankError("layer 78 is on fire", hint="put it out")
         if layer == HANG_LAYER:
