@@ -17,9 +17,11 @@ import math
 from torch import Tensor
 
 from k3d.errors import CheckpointError
+from k3d.experts.recast import recast
 from k3d.experts.record import ExpertTensors, pack_record
 from k3d.experts.shape import FP4_GROUP, ExpertFormat, ExpertShape, grid_exponent
 from k3d.model.checkpoint import Checkpoint
+from k3d.safetensors_header import TensorEntry
 
 PROJECTIONS = ("w1", "w3", "w2")
 _LARGEST_NVFP4 = 6.0 * 448.0
@@ -28,9 +30,13 @@ _LARGEST_E8M0 = 252  # 6 * 2^126 is beyond float32
 
 
 class ExpertSource:
-    """Records in any order; `shape` carries what the whole pod must agree on."""
+    """Records in any order; `shape` carries what the whole pod must agree on.
 
-    def __init__(self, checkpoint: Checkpoint) -> None:
+    With `as_nvfp4` an MXFP4 release gives NVFP4 records of the very same values. The grid of
+    contributions stays the release's, so that tokens do.
+    """
+
+    def __init__(self, checkpoint: Checkpoint, *, as_nvfp4: bool = False) -> None:
         self.checkpoint = checkpoint
         config = checkpoint.config
         first = self._name(config.moe_layers[0], 0, "w1")
@@ -58,13 +64,40 @@ class ExpertSource:
             )
             for layer in config.moe_layers
         )
-        self.shape = ExpertShape(**{**unbounded.__dict__, "grid_exponents": exponents})
+        self.recast_from: ExpertFormat | None = None
+        stored: ExpertFormat = self._format
+        if as_nvfp4 and stored == "mxfp4":
+            self.recast_from, stored = stored, "nvfp4"
+        self.shape = ExpertShape(
+            **{**unbounded.__dict__, "format": stored, "grid_exponents": exponents}
+        )
 
     def record(self, layer: int, expert: int) -> bytes:
         """The packed record of one expert. Raises CheckpointError naming the tensor."""
         projections = [self._projection(layer, expert, name) for name in PROJECTIONS]
+        if self.recast_from is not None:
+            projections = self._recast(layer, expert, projections)
         codes, scales, global_scales = zip(*projections, strict=True)
         return pack_record(self.shape, ExpertTensors(codes, scales, global_scales))
+
+    def entries(self, layer: int, expert: int) -> list[TensorEntry]:
+        """Where the tensors of one expert lie."""
+        names = [name for p in PROJECTIONS for name in self._tensor_names(layer, expert, p)]
+        return [self.checkpoint.entry(name) for name in names]
+
+    def _recast(
+        self, layer: int, expert: int, projections: list[tuple[Tensor, Tensor, float]]
+    ) -> list[tuple[Tensor, Tensor, float]]:
+        matrices = [(codes, scales) for codes, scales, _ in projections]
+        both, down = recast(matrices[:2]), recast(matrices[2:])
+        if both is None or down is None:
+            name = self._name(layer, expert, "w2" if both is not None else "w1")
+            raise CheckpointError(
+                f"tensor {name}.weight_scale spreads over more powers of two than NVFP4 holds: "
+                f"layer {layer} expert {expert} cannot be recast exactly",
+                hint="keep the release's own format: --as-released",
+            )
+        return both + down
 
     def skip(self) -> None:
         """Count every expert tensor as consumed: a staged bank serves them."""

@@ -25,6 +25,7 @@ _TORCH = {"F64": torch.float64, "F32": torch.float32, "BF16": torch.bfloat16,
           "F16": torch.float16, "F8_E4M3": torch.uint8, "F8_E8M0": torch.uint8,
           "U8": torch.uint8, "I64": torch.int64, "I32": torch.int32}  # fmt: skip
 _SAMPLE_BYTES = 64 * 1024
+_PIECE_BYTES = 8 * 1024 * 1024
 
 
 @dataclass(frozen=True)
@@ -124,6 +125,12 @@ class Checkpoint:
             self.entry(name)
         self._unread.difference_update(names)
 
+    def hash_others(self) -> None:
+        """Fill `digests` as reading every tensor outside the experts would, a piece at a time."""
+        for name, entry in self._entries.items():
+            if EXPERTS not in name and name not in self.digests:
+                self.digests[name] = _hash_at(entry)
+
     def finish(self) -> Leftover:
         """Refuse a checkpoint that holds text tensors nobody read."""
         if self._unread:
@@ -152,6 +159,16 @@ class Checkpoint:
                 _read_at(shard, offset, sample)
                 digest.update(sample)
         return digest.hexdigest()
+
+
+def _hash_at(entry: TensorEntry) -> bytes:
+    digest, done = blake3(), 0
+    while done < entry.size_bytes:
+        piece = bytearray(min(_PIECE_BYTES, entry.size_bytes - done))
+        _read_at(entry.path, entry.offset + done, piece)
+        digest.update(piece)
+        done += len(piece)
+    return digest.digest()
 
 
 def _bytes_of(entry: TensorEntry) -> bytearray:

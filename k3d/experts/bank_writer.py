@@ -1,0 +1,249 @@
+"""Writing a bank: one record at a time, to go on after a kill, published in one step.
+
+What is being written lies in `.NAME.partial` beside the bank, locked while somebody writes it. A
+record is written first, then its hash in the table; whoever goes on later re-hashes what the table
+claims and believes only that. So an interrupted build repeats no record that is whole, and a
+record that was torn, or that the disk lost, is written again.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import NoReturn
+
+from blake3 import blake3
+
+from k3d.errors import BankError, Locked
+from k3d.experts.bank_file import HASH_BYTES, PREFIX, BankHeader, BankLayout, Manifest
+from k3d.experts.pages import drop_pages
+
+SYNC_BYTES = 64 * 2**20
+"""Written bytes after which they are put on the disk and their pages let go."""
+_NOTHING = bytes(HASH_BYTES)
+
+
+class BankWriter:
+    """A bank on its way to `path`. `missing` are the records, by index, that it still needs.
+
+    With `wanted`, the records are known beforehand (a transfer): `put` takes those and no others.
+    `wait` waits for another writer of the same bank, else that raises Locked. `kept` records were
+    found whole in what an interrupted build left; `discarded` says why they could not be used.
+    Use it as a context manager: what is not published stays to be gone on with.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        header: BankHeader,
+        wanted: Manifest | None = None,
+        *,
+        wait: bool = False,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> None:
+        self.path = path
+        self.layout = wanted.layout if wanted is not None else BankLayout.of(header)
+        self.discarded: str | None = None
+        self._wanted = wanted
+        self._partial = path.with_name(f".{path.name}.partial")
+        self._unsynced = 0
+        self._hashes = bytearray(self.layout.count * HASH_BYTES)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._descriptor = self._take(wait)
+        except OSError as error:
+            self._fail(error)
+        try:
+            self.missing = self._go_on(progress)
+        except OSError as error:
+            self.discard()
+            self.close()
+            self._fail(error)
+        except BaseException:
+            self.close()
+            raise
+        self.kept = self.layout.count - len(self.missing)
+
+    def put(self, index: int, record: bytes | memoryview) -> None:
+        """Write one record. Raises BankError when it is not the wanted one, or for a full disk."""
+        digest = blake3(record).digest()
+        if len(record) != self.layout.header.record_bytes or not self._expected(index, digest):
+            layer, expert = self.layout.order[index]
+            raise BankError(
+                f"bank {self.path.name}: the record of layer {layer} expert {expert} came damaged",
+                hint="nothing of it was kept; send it again",
+            )
+        try:
+            write_all(self._descriptor, record, self.layout.offset(index))
+            if self._wanted is None:
+                at = self.layout.table_start + index * HASH_BYTES
+                write_all(self._descriptor, digest, at)
+            self._unsynced += len(record)
+            if self._unsynced >= SYNC_BYTES:
+                self._sync()
+        except OSError as error:
+            self._fail(error)
+        self._hashes[index * HASH_BYTES : (index + 1) * HASH_BYTES] = digest
+        self.missing.discard(index)
+
+    def publish(self) -> None:
+        """Put everything on the disk, then give the bank its name."""
+        if self.missing:
+            raise BankError(f"bank {self.path.name} lacks {len(self.missing)} records")
+        try:
+            write_all(self._descriptor, self.layout.manifest(self._hashes), 0)
+            os.fsync(self._descriptor)
+            drop_pages(self._descriptor, 0, 0)
+            self._partial.replace(self.path)
+            sync_directory(self.path.parent)
+        except OSError as error:
+            self._fail(error)
+
+    def discard(self) -> None:
+        """Remove what is not published."""
+        with suppress(OSError):  # what went wrong first is what is reported
+            if os.fstat(self._descriptor).st_ino == self._partial.stat().st_ino:
+                self._partial.unlink()
+
+    def close(self) -> None:
+        os.close(self._descriptor)
+
+    def __enter__(self) -> BankWriter:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _take(self, wait: bool) -> int:
+        """The partial file, locked. One that was published meanwhile is somebody else's bank."""
+        while True:
+            descriptor = os.open(self._partial, os.O_RDWR | os.O_CREAT, 0o644)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+                if _same_file(descriptor, self._partial):
+                    return descriptor
+            except BlockingIOError:
+                os.close(descriptor)
+                raise Locked(
+                    f"bank {self.path.name} is being written by another process",
+                    hint="wait until it is done, or end it",
+                ) from None
+            except BaseException:
+                os.close(descriptor)
+                raise
+            os.close(descriptor)
+
+    def _go_on(self, progress: Callable[[int, int], None] | None) -> set[int]:
+        """Indexes still to be written, after what an interrupted writer left was checked."""
+        layout, everything = self.layout, set(range(self.layout.count))
+        begun = layout.manifest(self._hashes, whole=False)
+        if self._wanted is not None:
+            begun = self._wanted.raw
+        found = os.pread(self._descriptor, layout.data_start, 0)
+        ours = found == begun if self._wanted is not None else _begun_alike(layout, found, begun)
+        if not ours:
+            if len(found) == layout.data_start:
+                self.discarded = "it was begun from other sources or for another slice"
+            os.ftruncate(self._descriptor, 0)
+            write_all(self._descriptor, begun, 0)
+            return everything
+        claimed = found[layout.table_start :]
+        size = layout.header.record_bytes
+        for index in range(layout.count):
+            digest = claimed[index * HASH_BYTES : (index + 1) * HASH_BYTES]
+            if digest == _NOTHING:
+                continue
+            record = os.pread(self._descriptor, size, layout.offset(index))
+            if len(record) == size and blake3(record).digest() == digest:
+                self._hashes[index * HASH_BYTES : (index + 1) * HASH_BYTES] = digest
+                everything.discard(index)
+            if progress is not None:
+                progress(index + 1, layout.count)
+        drop_pages(self._descriptor, 0, 0)
+        return everything
+
+    def _expected(self, index: int, digest: bytes) -> bool:
+        return self._wanted is None or digest == self._wanted.digest(index)
+
+    def _sync(self) -> None:
+        os.fdatasync(self._descriptor)
+        drop_pages(self._descriptor, 0, 0)
+        self._unsynced = 0
+
+    def _fail(self, error: OSError) -> NoReturn:
+        raise write_failed(self.path, error) from error
+
+
+def write_all(descriptor: int, data: bytes | bytearray | memoryview, offset: int) -> None:
+    """Write every byte at its place. Raises OSError."""
+    left = memoryview(data)
+    while left:
+        count = os.pwrite(descriptor, left, offset)
+        left, offset = left[count:], offset + count
+
+
+def replace_record(path: Path, manifest: Manifest, index: int, record: bytes | memoryview) -> None:
+    """Put a record in the place of a damaged one. Raises BankError unless it is the right one."""
+    layer, expert = manifest.layout.order[index]
+    what = f"bank {path.name}: the record of layer {layer} expert {expert}"
+    if blake3(record).digest() != manifest.digest(index):
+        raise BankError(
+            f"{what} cannot be repaired: its source is not what the bank was built from",
+            hint="fetch the shard again, or build the bank again",
+        )
+    try:
+        with path.open("r+b", buffering=0) as file:
+            if os.fstat(file.fileno()).st_nlink > 1:
+                raise BankError(
+                    f"{what} is not repaired: the file has another name too",
+                    hint="remove the hard link, or build the bank again",
+                )
+            write_all(file.fileno(), record, manifest.layout.offset(index))
+            os.fsync(file.fileno())
+    except OSError as error:
+        raise write_failed(path, error) from error
+
+
+def sync_directory(folder: Path) -> None:
+    """Make names in a folder durable."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def write_failed(path: Path, error: OSError) -> BankError:
+    """What a failed write of a bank means, in one sentence."""
+    hint = "check the folder"
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        hint = f"free space on {path.parent}; a build that is run again goes on from here"
+    elif error.errno == errno.EFBIG:
+        hint = "raise the limit on the size of files: ulimit -f"
+    elif error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
+        hint = f"make {path.parent} writable, or choose another home"
+    return BankError(f"bank {path} cannot be written: {error.strerror}", hint=hint)
+
+
+def _same_file(descriptor: int, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(descriptor), path.stat())
+    except FileNotFoundError:
+        return False
+
+
+def _begun_alike(layout: BankLayout, found: bytes, begun: bytes) -> bool:
+    """Whether a partial was begun with this header, however far it came: the hash table and its
+    digest aside, which is written last, all is the same."""
+    table, end = layout.table_start, layout.table_start + layout.count * HASH_BYTES
+    digest = PREFIX.size - HASH_BYTES
+    return (
+        len(found) == layout.data_start
+        and found[:digest] == begun[:digest]
+        and found[PREFIX.size : table] == begun[PREFIX.size : table]
+        and found[end:] == begun[end:]
+    )
