@@ -23,6 +23,7 @@ from k3d.model.chat_segments import escape_attribute
 # Space between JSON tokens, bounded so that a weak model cannot go on with it for ever.
 _SPACE = r"[ \n]{0,16}"
 _MOST_ARGUMENTS = 64
+_EXACT = 2**53 - 1
 
 _KINDS = {
     "integer": "number",
@@ -156,7 +157,26 @@ def _json(schema: Mapping[str, Any]) -> str:
     if "x-guidance" in schema:
         raise ConfigError("x-guidance: a schema cannot set options of the grammar")
     options = {"whitespace_pattern": _SPACE, "lenient": False}
-    return "%json " + _spelled({"x-guidance": options, **schema})
+    return "%json " + _spelled({"x-guidance": options, **_with_bounds(schema)})
+
+
+def _with_bounds(schema: Any) -> Any:
+    """The schema, with integers bounded where it leaves one side open: beyond 2**53 JSON does not
+    carry them exactly, and a weak model writes digits without end."""
+    if isinstance(schema, list):
+        return [_with_bounds(inner) for inner in schema]
+    if not isinstance(schema, Mapping):
+        return schema
+    bounded = {key: _with_bounds(inner) for key, inner in schema.items()}
+    if schema.get("type") != "integer" or {"enum", "const", "multipleOf"} & set(schema):
+        return bounded
+    least = schema.get("minimum", schema.get("exclusiveMinimum"))
+    most = schema.get("maximum", schema.get("exclusiveMaximum"))
+    if least is None and isinstance(most, int | float | None):
+        bounded["minimum"] = int(min(0, most or 0)) - _EXACT
+    if most is None and isinstance(least, int | float | None):
+        bounded["maximum"] = int(max(0, least or 0)) + _EXACT
+    return bounded
 
 
 def _open(tag: str) -> str:

@@ -25,9 +25,11 @@ _MODEL = {
 }
 
 
-def document() -> dict[str, Any]:
-    """An OpenAPI 3.1 document."""
+def document(model: str) -> dict[str, Any]:
+    """An OpenAPI 3.1 document of a server of one model."""
     _, schemas = msgspec.json.schema_components(_TYPES, ref_template="#/components/schemas/{name}")
+    for name in ("ChatCompletionRequest", "CompletionRequest"):
+        schemas[name]["properties"]["model"] = {"enum": [model]}
     return {
         "openapi": "3.1.0",
         "info": {"title": "k3pod", "version": __version__},

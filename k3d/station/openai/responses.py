@@ -126,7 +126,6 @@ class Envelope(msgspec.Struct, frozen=True, kw_only=True):
     created: int
     model: str
     system_fingerprint: str
-    service_tier: None = None
     metrics: Metrics | UnsetType = UNSET
     k3_synthetic_acceptance: float | UnsetType = UNSET
     """Set where the Station accepts drafts by a made-up rate: the text is then worthless."""

@@ -132,7 +132,7 @@ class ApiServer:
             )
             for path, read in readers.items()
         ]
-        described = msgspec.json.encode(document())
+        described = msgspec.json.encode(document(served.model))
 
         async def describe(_request: Request) -> Response:
             return Response(described, media_type="application/json")

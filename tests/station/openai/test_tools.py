@@ -168,6 +168,24 @@ def test_copies_go_their_own_ways(grammars: Grammars) -> None:
     assert second.advance(ord("a"))
 
 
+@pytest.mark.parametrize(
+    ("bounds", "digits"),
+    [
+        ({}, 16),
+        ({"minimum": 5}, 16),
+        ({"exclusiveMaximum": 10}, 1),
+        ({"enum": [3, 99999]}, 5),
+    ],
+)
+def test_an_integer_ends(grammars: Grammars, bounds: dict[str, Any], digits: int) -> None:
+    shape = AnswerShape(False, {"type": "integer", **bounds})
+    constraint = grammars.compile(answer_grammar(shape))
+    written = 0
+    while constraint.advance(ord("9")):
+        written += 1
+    assert digits - 1 <= written <= digits
+
+
 @pytest.mark.parametrize("width", [384, 1000])
 def test_logits_may_be_narrower_or_wider_than_the_tokenizer(
     byte_chat: ChatFormat, width: int
