@@ -23,6 +23,7 @@ class ExitCode(IntEnum):
     NOT_FOUND = 10
     LOCKED = 11
     STALE = 12
+    DIFFERS = 13
     INTERRUPT = 130
     TERMINATED = 143
 
@@ -122,6 +123,12 @@ class NotFound(K3Error):
     """The thing named does not exist."""
 
     code = ExitCode.NOT_FOUND
+
+
+class TokensDiffer(K3Error):
+    """Two ways of decoding gave different tokens."""
+
+    code = ExitCode.DIFFERS
 
 
 class Locked(K3Error):

@@ -19,6 +19,7 @@ from k3d.errors import ConfigError, ExitCode, K3Error
 MOST_TOKENS = 2**20
 """The longest context that Kimi-K3 has."""
 MOST_CHUNK = 2**16
+MOST_PREFIX_MIB = 2**20
 MOST_ROUNDS = 1000
 MOST_DESCRIPTORS = 2**16
 IDS_HINT = "write a JSON list of token ids, as [163584, 1008, 290]"
@@ -65,6 +66,9 @@ def _parser() -> argparse.ArgumentParser:
     station.add_argument("--transport", choices=("shm", "tcp", "inproc"))
     station.add_argument("--drafter", help="a drafter's folder, auto or none")
     station.add_argument(
+        "--prefix-mib", type=_prefix_mib, help="MiB for reuse of prefixes, 0 for none"
+    )
+    station.add_argument(
         "--synthetic-acceptance", type=float, metavar="LENGTH",
         help="accept drafts unchecked up to this mean length; for benchmarks on loopback only",
     )  # fmt: skip
@@ -83,7 +87,14 @@ def _parser() -> argparse.ArgumentParser:
     bench.add_argument("--placement", help="placement policy, a name or a TOML file")
     bench.add_argument("--json", action="store_true", help="errors as JSON too")
     bench.set_defaults(run=_bench, dtype=None, chunk=None)
-    for daemon in (station, spark, bench):
+    check = verbs.add_parser("check", help="answer requests in pods of its own; see k3ctl check")
+    check.add_argument("--cases", required=True, type=Path, help="JSON of the requests")
+    check.add_argument("--full", action="store_true", help="many pods, not a few")
+    check.add_argument("--dtype", choices=("bf16", "fp32"), help="activation type")
+    check.add_argument("--placement", help="placement policy, a name or a TOML file")
+    check.add_argument("--json", action="store_true", help="errors as JSON too")
+    check.set_defaults(run=_check, transport=None, chunk=None)
+    for daemon in (station, spark, bench, check):
         daemon.add_argument("--home", help="K3 home; see k3d(8)")
         daemon.add_argument("--pod", default="embedded", help="pod description, a name or a file")
 
@@ -117,6 +128,10 @@ def _tokens(text: str) -> int:
 
 def _chunk(text: str) -> int:
     return _whole(text, MOST_CHUNK)
+
+
+def _prefix_mib(text: str) -> int:
+    return 0 if text == "0" else _whole(text, MOST_PREFIX_MIB)
 
 
 def _rounds(text: str) -> int:
@@ -202,6 +217,25 @@ def _bench(options: argparse.Namespace) -> int:
     chosen = station_options(options, load_pod(options.pod, home))
     measure = bench_tiers if options.what == "tiers" else bench_pod
     _put(json.dumps(measure(home, options.pod, chosen, options.tokens, options.rounds)))
+    return int(ExitCode.OK)
+
+
+def _check(options: argparse.Namespace) -> int:
+    _exit_on_sigterm()  # ends the sparks too
+    from k3d.placement.pod import load_pod
+    from k3d.station.check_pods import check_pods, read_cases
+    from k3d.station.options import station_options
+    from k3d.store.home import resolve_home
+
+    home = resolve_home(options.home)
+    asked = read_cases(options.cases)
+    chosen = station_options(options, load_pod(options.pod, home))
+
+    def emit(line: dict[str, object]) -> None:
+        _put(json.dumps(line))
+        sys.stdout.flush()
+
+    check_pods(home, options.pod, chosen, asked, options.full, emit)
     return int(ExitCode.OK)
 
 

@@ -27,6 +27,9 @@ VERBS = {
     "trace": Verb("k3ctl.cli.trace", "trace", "Look at which experts tokens chose."),
     "health": Verb("k3ctl.cli.health", "health", "Say whether nodes make progress."),
     "logs": Verb("k3ctl.cli.logs", "logs", "Show the daemons' logs, merged by time."),
+    "check": Verb(
+        "k3ctl.cli.check", "check", "See that tokens do not depend on how they are decoded."
+    ),
     "bench": Verb("k3ctl.cli.bench", "bench", "Measure the pod."),
     "help": Verb("k3ctl.cli.help", "show_help", "Explain a command or a topic."),
 }

@@ -5,6 +5,7 @@ HOME/fake/NODE.json, so that a test changes it while it runs:
 
     health, status  keys that replace those of the default answers
     chat            list of events to stream
+    chat_by_rows    the same by draft_rows ("1", "None"...), where there is one
     chat_gap_s      pause between the events
     end             [exit code, sentence]: end with it instead of starting
     ignore_term     do not end on SIGTERM
@@ -15,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import signal
 import sys
 import threading
@@ -67,6 +69,8 @@ class FakeDaemon(ThreadingHTTPServer):
         self.home, self.node, self.role = home, name, role
         self.token = http_token(read_secret(home))
         self.requests: list[dict[str, Any]] = []
+        self.looks = 0
+        self.receipts: list[dict[str, Any]] = []
         self.run_file = RunFile.of_this_process(
             name=name,
             role=role,
@@ -105,6 +109,23 @@ class FakeDaemon(ThreadingHTTPServer):
             "uptime_s": 12.5,
             "progress_age_s": 0.1,
         }
+
+    def engine(self) -> dict[str, Any]:
+        """Counts grow with every look: rounds of each number of rows, a pass of r rows taking
+        10 + 2 r ms and a block of drafts 3 ms."""
+        self.looks += 1
+        n, rows = 100 * self.looks, range(10)
+        return {
+            "schema": "k3d.engine/1", "provenance": "measured", "context": 2048, "lanes": 8,
+            "chunk": 256, "reuses_prefixes": True, "draft_block": 7, "synthetic_acceptance": None,
+            "counts": {
+                "running": 0, "waiting": 0, "finished": n, "failed": 0, "cancelled": 0,
+                "rounds": n, "verified": [n, n, n, 0], "accepted": [n * 3 // 4, n // 2, n // 4, 0],
+                "rows": [0, *[n // 10 for _ in rows]], "decode_s": n * 0.02, "draft_s": n * 0.003,
+                "decode_tokens": 2 * n,
+                "cost": {"fixed_s": 0.01, "row_s": 0.002, "draft_s": 0.003, "measured": True},
+            },
+        }  # fmt: skip
 
     def status(self) -> dict[str, Any]:
         return {
@@ -151,15 +172,27 @@ class _Handler(BaseHTTPRequestHandler):
     server: FakeDaemon
 
     def do_GET(self) -> None:
-        self._answer({"/health": self.server.health, "/status": self.server.status})
+        self._answer(
+            {
+                "/health": self.server.health,
+                "/status": self.server.status,
+                "/engine": self.server.engine,
+            }
+        )
 
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         if not self._admitted():
             return
         if self.path == "/chat":
-            self.server.requests.append(json.loads(body))
-            self._stream()
+            request = json.loads(body)
+            self.server.requests.append(request)
+            self._stream(request)
+        elif self.path == "/tokens":
+            self._send(200, {"schema": "k3d.tokens/1", "ids": list(body)})
+        elif self.path == "/receipts":
+            self.server.receipts.append(json.loads(body))
+            self._send(200, {"schema": "k3d.receipt/1", "id": f"r{len(self.server.receipts)}"})
         elif self.path == "/shutdown":
             self._send(200, {"schema": "k3d.shutdown/1"})
             threading.Thread(target=self.server.stop).start()
@@ -187,9 +220,10 @@ class _Handler(BaseHTTPRequestHandler):
         self._send(401, {})
         return False
 
-    def _stream(self) -> None:
+    def _stream(self, request: dict[str, Any]) -> None:
         script = self.server.script
-        events = script.get("chat") or [
+        by_rows = script.get("chat_by_rows", {}).get(str(request.get("draft_rows")))
+        events = by_rows or script.get("chat") or [
             *({"type": "token", "id": i, "text": t} for i, t in enumerate(("It ", "lists ", "é."))),
             {"type": "done", "finish_reason": "stop",
              "usage": {"prompt_tokens": 7, "completion_tokens": 3},
@@ -220,17 +254,36 @@ class _Handler(BaseHTTPRequestHandler):
         """Nothing: the test's output is not the place."""
 
 
+def check(cases: Path) -> int:
+    """Answer every case as the Station does, in one pod; the last of the long ones differs when
+    the environment says so."""
+    asked = json.loads(cases.read_text())
+    print(json.dumps({"type": "skipped", "name": "tcp", "reason": "no ports"}))
+    print(json.dumps({"type": "pod", "name": "small", "long": True}))
+    for number, _ in enumerate(asked["long"]):
+        differs = os.environ.get("FAKE_DIFFERENCE") and number == len(asked["long"]) - 1
+        ids = [0, 1, 9] if differs else [0, 1, 2]
+        blank = [None] * 3
+        line = {"type": "answer", "case": number, "ids": ids, "logprobs": blank, "margins": blank}
+        print(json.dumps(line))
+    print(json.dumps({"type": "end", "name": "small", "preempted": 2}))
+    return 0
+
+
 def main() -> int:
     """Run as k3d would."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("role", choices=["station", "spark", "bench"])
+    parser.add_argument("role", choices=["station", "spark", "bench", "check"])
     parser.add_argument("--home", type=Path)
     parser.add_argument("--pod")
     parser.add_argument("--name", default="station")
+    parser.add_argument("--cases", type=Path)
     options, rest = parser.parse_known_args()
     if options.role == "bench":
         print(json.dumps(BENCH))
         return 0
+    if options.role == "check":
+        return check(options.cases)
     pod = load_pod(options.pod, options.home)
     node = pod.node(options.name)
     server = FakeDaemon(options.home, options.name, options.role, pod.name, node.http_port)
