@@ -33,7 +33,8 @@ def test_version_and_help_import_nothing_heavy(arguments: list[str]) -> None:
 @pytest.mark.parametrize(
     "arguments",
     [["pod", "up", "--help"], ["chat", "--help"], ["pod", "status"], ["health"],
-     ["pod", "up", "station-8-sparks", "--dry-run"]],
+     ["pod", "up", "station-8-sparks", "--dry-run"], ["bank", "ledger", "station-8-sparks"],
+     ["bank", "census"], ["placement", "plan", "--help"], ["trace", "show", "--help"]],
 )  # fmt: skip
 def test_no_verb_imports_torch_or_textual(arguments: list[str]) -> None:
     assert not _modules_after(*arguments) & {"torch", "triton", "textual", "numpy"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import re
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,7 @@ from k3d.safetensors_header import TensorEntry, read_header
 INDEX = "model.safetensors.index.json"
 SINGLE = "model.safetensors"
 LARGEST_INDEX_BYTES = 1 << 30
+_NUMBERED = re.compile(r".*-(\d{1,9})-of-(\d{1,9})\.safetensors", re.ASCII)
 _HINT = "the index is damaged or still being copied; fetch it again"
 
 
@@ -102,7 +104,28 @@ def read_index(path: Path) -> Index:
             )
     if not document.weight_map:
         raise CheckpointError(f"{path} names no tensor", hint=_HINT)
+    _check_numbering(path, set(document.weight_map.values()))
     return Index(path, document.weight_map, document.metadata.total_size)
+
+
+def _check_numbering(path: Path, shards: set[str]) -> None:
+    """Shards named N-of-M are M, numbered from 1. Raises CheckpointError naming one that is not."""
+    totals = {int(match[2]) for shard in shards if (match := _NUMBERED.fullmatch(shard))}
+    if not totals:
+        return
+    width = max(totals)
+    wrong = [
+        shard
+        for shard in sorted(shards)
+        if not (match := _NUMBERED.fullmatch(shard))
+        or not 1 <= int(match[1]) <= int(match[2]) == width
+    ]
+    if wrong or len(shards) != width:
+        raise CheckpointError(
+            f"{path} names {len(shards)} shards of {width}"
+            + (f", {wrong[0]} among them" if wrong else ""),
+            hint=_HINT,
+        )
 
 
 def shards_at_hand(folder: Path, index: Index | None) -> list[Path]:

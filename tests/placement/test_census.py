@@ -146,6 +146,12 @@ def _list_index(folder: Path) -> None:
     (folder / "model.safetensors.index.json").write_text("[" * 5000)
 
 
+def _another_shard(folder: Path) -> None:
+    index = folder / "model.safetensors.index.json"
+    text = index.read_text()
+    index.write_text(text.replace("model-00007-of-000014", "model-00077-of-000014", 1))
+
+
 def _missing_shard(folder: Path) -> None:
     (folder / "model-00005-of-000014.safetensors").unlink()
 
@@ -174,6 +180,7 @@ WRONG = [
     (_escape, "no file name"),
     (_empty_index, "names no tensor"),
     (_list_index, "is not an index"),
+    (_another_shard, "names 15 shards of 14, model-00077"),
     (_missing_shard, "1 of 14 shards are missing.*model-00005"),
     (_short_shard, "model-00005-of-000014.safetensors is truncated"),
     (_swapped_shards, "is in model-00002.*the index says model-00003"),
