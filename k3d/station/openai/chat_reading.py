@@ -50,24 +50,21 @@ def read_chat(request: ChatCompletionRequest, served: Served, grammars: Grammars
     thinking, effort = _thinking(request, served)
     tools = _tools(request.tools)
     choice = _tool_choice(request.tool_choice, tools)
-    declared = [spelled for spelled, _ in tools.values()]
     options = ChatOptions(
-        tools=declared,
+        tools=[spelled for spelled, _ in tools.values()],
         thinking=thinking,
         effort=effort,
-        tool_choice=choice if choice in ("none", "required") and tools else None,
+        tool_choice=_said_in_the_prompt(choice) if tools else None,
         response_format=request.response_format,
     )
-    if choice not in ("none", "auto", "required"):
-        options = ChatOptions(**{**options.__dict__, "tool_choice": "required"})
-    param = "messages"
+    param = "response_format" if request.response_format else "tools"
     try:
+        shape = _shape(request, thinking, tools, choice)
+        constraint = None if shape is None else grammars.compile(answer_grammar(shape))
+        param = "messages"
         prompt = served.chat.encode(
             [_message(m, at) for at, m in enumerate(request.messages)], options
         )
-        param = "response_format" if request.response_format else "tools"
-        shape = _shape(request, thinking, tools, choice)
-        constraint = None if shape is None else grammars.compile(answer_grammar(shape))
     except K3Error as error:
         raise of_reading(error, param) from error
     if constraint is not None and request.min_tokens:
@@ -164,6 +161,11 @@ def _tool_choice(choice: str | dict[str, Any] | None, tools: Mapping[str, Any]) 
     )
 
 
+def _said_in_the_prompt(choice: str) -> str | None:
+    """The format has no words for a named tool: the grammar sees to the name."""
+    return {"auto": None, "none": "none"}.get(choice, "required")
+
+
 def _shape(
     request: ChatCompletionRequest,
     thinking: bool,
@@ -207,6 +209,8 @@ def _response_schema(given: dict[str, Any] | None) -> Mapping[str, Any] | None:
         return None
     if given.get("type") == "json_object":
         return {"type": "object"}
+    if given.get("type") != "json_schema":
+        raise bad_value("response_format.type", "expected text, json_object or json_schema")
     wrapper = given.get("json_schema")
     schema = wrapper.get("schema") if isinstance(wrapper, dict) else None
     if not isinstance(schema, dict):

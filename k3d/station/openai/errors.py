@@ -68,7 +68,9 @@ def of_reading(error: K3Error, param: str | None) -> ApiError:
     """What went wrong while a request was read: always the request's."""
     if isinstance(error, ApiError):
         return error
-    code = "unsupported" if isinstance(error, CheckpointError | Refused) else None
+    if isinstance(error, CheckpointError):
+        return ApiError(str(error), code="unsupported")
+    code = "unsupported" if isinstance(error, Refused) else None
     return ApiError(str(error), param=param, code=code)
 
 

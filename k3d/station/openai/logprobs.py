@@ -8,6 +8,9 @@ from k3d.model.tokenizer import Tokenizer
 from k3d.station.openai import responses
 from k3d.station.openai.held_text import TextToken
 
+# JSON has no infinity; this is what OpenAI's API says for the impossible.
+_IMPOSSIBLE = -9999.0
+
 
 def chat_logprobs(tokenizer: Tokenizer, tokens: Iterable[TextToken]) -> responses.ChatLogprobs:
     """An entry a token; top_logprobs has as many as were asked for."""
@@ -35,12 +38,12 @@ def text_logprobs(tokenizer: Tokenizer, tokens: Iterable[TextToken]) -> response
         offsets.append(each.start)
         names.append(text_of(tokenizer, each.token))
         logprob = each.logprob
-        values.append(None if logprob is None else logprob.logprob)
+        values.append(None if logprob is None else _finite(logprob.logprob))
         if logprob is None:
             tops.append(None)
             continue
-        top = {text_of(tokenizer, token): value for token, value in logprob.top}
-        top.setdefault(names[-1], logprob.logprob)
+        top = {text_of(tokenizer, token): _finite(value) for token, value in logprob.top}
+        top.setdefault(names[-1], _finite(logprob.logprob))
         tops.append(top)
     return responses.TextLogprobs(
         text_offset=offsets, token_logprobs=values, tokens=names, top_logprobs=tops
@@ -59,5 +62,9 @@ def text_of(tokenizer: Tokenizer, token: int) -> str:
 def _top(tokenizer: Tokenizer, token: int, value: float) -> responses.TopLogprob:
     raw = tokenizer.token_bytes(token)
     return responses.TopLogprob(
-        token=raw.decode("utf-8", errors="replace"), logprob=value, bytes=list(raw)
+        token=raw.decode("utf-8", errors="replace"), logprob=_finite(value), bytes=list(raw)
     )
+
+
+def _finite(value: float) -> float:
+    return max(value, _IMPOSSIBLE)

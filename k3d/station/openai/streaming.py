@@ -26,7 +26,6 @@ class EventStream:
 
     async def begin(self) -> None:
         await self._send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
-        await self._write(b"")
 
     async def data(self, body: Any) -> None:
         await self._write(b"data: " + msgspec.json.encode(body) + b"\n\n")
