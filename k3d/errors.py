@@ -131,6 +131,12 @@ class TokensDiffer(K3Error):
     code = ExitCode.DIFFERS
 
 
+class PlanStale(K3Error):
+    """The state that a plan was made from has changed since."""
+
+    code = ExitCode.STALE
+
+
 class Locked(K3Error):
     """Another process holds the lock."""
 

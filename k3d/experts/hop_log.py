@@ -26,13 +26,25 @@ class HopFigures:
     p99_us: float | None
 
 
+@dataclass(frozen=True)
+class HopWindow:
+    """Percentiles of a tier's newest hops; None of none."""
+
+    hops: int
+    p50_us: float | None
+    p99_us: float | None
+
+
 class HopLog:
     """Writers append; readers copy. A hop of several rows (a prompt chunk) counts, but only
-    hops of one row enter the percentiles: they are what a token waits for."""
+    hops of one row enter the figures' percentiles: they are what a token waits for. A window
+    takes hops of as many rows as it is asked for: of lanes that decode together, for one."""
 
     def __init__(self, tiers: tuple[str, ...]) -> None:
         self.tiers = tiers
         self._rings = [array("q", bytes(8 * RING)) for _ in tiers]
+        self._every = [array("q", bytes(8 * RING)) for _ in tiers]
+        self._every_rows = [array("q", bytes(8 * RING)) for _ in tiers]
         self._single = [0] * len(tiers)
         self._hops = [0] * len(tiers)
         self._rows = [0] * len(tiers)
@@ -42,6 +54,9 @@ class HopLog:
 
     def note(self, tier: int, elapsed_ns: int, compute_ns: int, rows: int, experts: int) -> None:
         """Count one hop of `rows` rows that asked `tier` for `experts` experts."""
+        place = self._hops[tier] % RING
+        self._every[tier][place] = elapsed_ns
+        self._every_rows[tier][place] = rows
         self._hops[tier] += 1
         self._rows[tier] += rows
         self._experts[tier] += experts
@@ -50,6 +65,18 @@ class HopLog:
         if rows == 1:
             self._rings[tier][self._single[tier] % RING] = elapsed_ns
             self._single[tier] += 1
+
+    def count(self, tier: int) -> int:
+        """Hops since start."""
+        return self._hops[tier]
+
+    def window(self, tier: int, since: int, most_rows: int) -> HopWindow:
+        """Hops after the first `since` of at most `most_rows` rows, the newest RING of them."""
+        count = self._hops[tier]
+        every, rows = self._every[tier], self._every_rows[tier]
+        places = (i % RING for i in range(max(since, count - RING), count))
+        window = sorted(every[place] / 1000 for place in places if rows[place] <= most_rows)
+        return HopWindow(len(window), _quantile(window, 0.50), _quantile(window, 0.99))
 
     def figures(self, tier: int, since: int = 0) -> HopFigures:
         """Figures of a tier; percentiles are of its single-row hops after the first `since`."""

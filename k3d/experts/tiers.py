@@ -150,17 +150,25 @@ class ExpertTiers:
         self, shape: ExpertShape, tiers: Sequence[Tier], table: Tensor, log: HopLog
     ) -> None:
         """table i8 [layers, experts]: index into `tiers` of the tier that holds the expert."""
-        placed = table[list(shape.layers)]
-        if int(placed.min()) < 0 or int(placed.max()) >= len(tiers):
-            raise ConfigError("the placement map leaves experts without a tier")
         self.log = log
         self._shape = shape
         self._tiers = tiers
         # Remote tiers first: their hops run while local tiers compute.
         self._order = sorted(range(len(tiers)), key=lambda index: not tiers[index].remote)
-        self._table = table
         self._layer = 0
         self._pending: list[_Pending] = []
+        self.turn_to(table)
+
+    @property
+    def tiers(self) -> Sequence[Tier]:
+        return self._tiers
+
+    def turn_to(self, table: Tensor) -> None:
+        """Split layers by another map from now on; between two passes. Raises ConfigError."""
+        placed = table[list(self._shape.layers)]
+        if int(placed.min()) < 0 or int(placed.max()) >= len(self._tiers):
+            raise ConfigError("the placement map leaves experts without a tier")
+        self._table = table
 
     def start(self, layer: int, ids: Tensor, weights: Tensor, x: Tensor) -> None:
         homes = self._table[layer][ids.long()]  # [rows, top_k]

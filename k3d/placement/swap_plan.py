@@ -14,17 +14,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from k3d.errors import ConfigError, ExitCode, K3Error
+from k3d.errors import ConfigError
 from k3d.placement.placement_map import PlacementMap
 from k3d.placement.pod import SPARK_TIER
 
 TOKEN_CHARACTERS = 16
-
-
-class PlanStale(K3Error):
-    """The state that a plan was made from has changed since."""
-
-    code = ExitCode.STALE
 
 
 class Move(NamedTuple):

@@ -38,6 +38,7 @@ from k3d.placement.placement_map import PlacementMap
 from k3d.placement.pod import SPARK_TIER, PodDescription, model_directory
 from k3d.placement.policy import load_policy, plan
 from k3d.station.decoding import find_drafter, limits_of, synthetic_acceptance
+from k3d.station.map_in_force import MapInForce, tier_table
 from k3d.station.membership import Membership, SparkLink
 from k3d.station.options import StationOptions
 from k3d.store.home import banks_directory, read_run_file
@@ -54,7 +55,7 @@ class Station:
     model_name: str
     model_digest: str
     shape: ExpertShape
-    placement: PlacementMap
+    in_force: MapInForce
     bank: Bank
     tokenizer: Tokenizer
     chat: ChatFormat
@@ -63,17 +64,23 @@ class Station:
     hops: HopLog
     slots: dict[str, int]
 
+    @property
+    def placement(self) -> PlacementMap:
+        """The map in force now."""
+        return self.in_force.placement
+
 
 def assemble(
     pod: PodDescription,
     home: Path,
     secret: bytes,
     options: StationOptions,
-    next_epoch: Callable[[PlacementMap], int],
+    choose_map: Callable[[PlacementMap], PlacementMap],
 ) -> Station:
     """Load the model, stage its bank, place its experts and start calling the sparks.
 
-    `next_epoch` names the epoch of a placement. Raises K3Error; nothing keeps running then.
+    `choose_map` is given the map that the policy plans and says which map is in force. Raises
+    K3Error; nothing keeps running then.
     """
     torch.set_num_threads(1)  # reductions keep one order, and the pod's other processes need cores
     folder = model_directory(pod, home)
@@ -92,10 +99,10 @@ def assemble(
             f"with {chat.stop_id}",
             hint="the tokenizer files are another model's",
         )
-    placement = plan(
+    planned = plan(
         config.moe_layers, config.experts, pod.slots, load_policy(options.placement, home)
     )
-    placement = placement.with_epoch(next_epoch(placement))
+    placement = choose_map(planned)
     weights = load_weights(checkpoint, fine=DTYPES[options.dtype] is torch.float64)
     source = ExpertSource(checkpoint)
     shape = source.shape
@@ -108,15 +115,16 @@ def assemble(
     if leftover.vision_tensors:
         log.info("skipped %d vision tensors", leftover.vision_tensors)
     dtype = DTYPES[options.dtype]
+    in_force = MapInForce(placement, planned.digest, bank.content_digest)
     membership = Membership(
         [
-            _spark_link(pod, home, secret, options, index, shape, placement, bank)
+            _spark_link(pod, home, secret, options, index, shape, in_force, bank)
             for index in range(pod.slice_count)
         ]
     )
     tiers = _tiers(pod, shape, placement, bank, membership, dtype, options.chunk)
     hops = HopLog(tuple(tier.name for tier in tiers))
-    experts = ExpertTiers(shape, tiers, _table(config.layers, placement, tiers), hops)
+    experts = ExpertTiers(shape, tiers, tier_table(config.layers, placement), hops)
     model = KimiK3(config, weights, dtype, max_rows=options.chunk)
     engine = Engine(
         model,
@@ -128,7 +136,7 @@ def assemble(
     )
     membership.start()
     return Station(
-        pod, options, folder.name, checkpoint.digest, shape, placement, bank, tokenizer,
+        pod, options, folder.name, checkpoint.digest, shape, in_force, bank, tokenizer,
         chat, membership, engine, hops, dict(pod.slots),
     )  # fmt: skip
 
@@ -152,17 +160,9 @@ def _tiers(
         for slot, layer, expert in placement.experts_in(name):
             record = bank.record(layer, expert)
             worker.load(slot, layer, expert, record, blake3(record).digest())
+        worker.commit(placement.epoch)
         tiers.append(LocalTier(name, worker))
     return tiers
-
-
-def _table(layers: int, placement: PlacementMap, tiers: list[Tier]) -> torch.Tensor:
-    """i8 [layers, experts]: the tier of every routed expert; -1 in dense layers."""
-    table = torch.full((layers, placement.experts), -1, dtype=torch.int8)
-    for index, tier in enumerate(tiers):
-        for _, layer, expert in placement.experts_in(tier.name):
-            table[layer, expert] = index
-    return table
 
 
 def _spark_link(
@@ -172,7 +172,7 @@ def _spark_link(
     options: StationOptions,
     index: int,
     shape: ExpertShape,
-    placement: PlacementMap,
+    in_force: MapInForce,
     bank: Bank,
 ) -> SparkLink:
     node, count = pod.sparks[index], pod.slice_count
@@ -198,13 +198,12 @@ def _spark_link(
         slice_bytes=shape.slice_bytes(count),
         shape=shape_facts(shape),
         dtype=options.dtype,
-        epoch=placement.epoch,
-        # What a spark holds is this placement of these very bytes: a bank built again refills it.
-        placement_digest=f"{placement.digest}.{bank.content_digest}",
+        epoch=in_force.placement.epoch,
+        placement_digest=in_force.held_digest(in_force.placement),
     )
 
     def records() -> Iterator[Record]:
-        for slot, layer, expert in placement.experts_in(SPARK_TIER):
+        for slot, layer, expert in in_force.placement.experts_in(SPARK_TIER):
             piece = slice_of(bank.record(layer, expert), index, count)
             yield Record(slot, layer, expert, blake3(piece).digest(), piece)
 

@@ -63,7 +63,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 @contextmanager
 def assembled(pod: PodDescription, home: Path, options: StationOptions) -> Iterator[Station]:
     """A Station whose sparks are ready."""
-    station = assemble(pod, home, read_secret(home), options, lambda _placement: 1)
+    station = assemble(pod, home, read_secret(home), options, lambda planned: planned)
     try:
         station.membership.wait_all_ready(READY_S)
         yield station

@@ -12,10 +12,10 @@ import msgspec
 from k3d.errors import ExitCode
 from k3d.node.http import NodeServer, bind
 from k3d.node.log import log_to_stderr
-from k3d.placement.placement_map import PlacementMap
 from k3d.placement.pod import load_pod
 from k3d.station.api import station_routes
 from k3d.station.assembly import Station, assemble
+from k3d.station.map_in_force import map_to_serve
 from k3d.station.openai.keys import KeyFile
 from k3d.station.openai.mount import mount_api
 from k3d.station.openai.server import check_exposure
@@ -52,7 +52,11 @@ def run_station(options: Namespace) -> int:
     try:
         chosen = station_options(options, pod)
         station = assemble(
-            pod, home, secret, chosen, lambda placement: _epoch(store, placement, chosen.placement)
+            pod,
+            home,
+            secret,
+            chosen,
+            lambda planned: map_to_serve(store, planned, chosen.placement, pod.slots),
         )
         store.record_pod(pod.name, pod.digest, msgspec.to_builtins(pod))
         scheduler = Scheduler(station.engine)
@@ -94,18 +98,6 @@ def run_station(options: Namespace) -> int:
         http.close()
         api_listener.close()
     return int(ExitCode.OK)
-
-
-def _epoch(store: StateStore, placement: PlacementMap, policy: str) -> int:
-    """The epoch of a placement: the last one's if it is the same, else the next."""
-    last = store.placement_map()
-    if last is not None and last.digest == placement.digest:
-        return last.epoch
-    epoch = 1 if last is None else last.epoch + 1
-    store.record_placement_map(
-        epoch, placement.digest, policy, placement.with_epoch(epoch).to_json()
-    )
-    return epoch
 
 
 def _end(station: Station, scheduler: Scheduler, recorder: Recorder) -> None:

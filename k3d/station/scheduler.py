@@ -43,31 +43,40 @@ class Scheduler:
     def submit(self, request: Request, deliver: Callable[[Event], None]) -> Future[None]:
         """Queue a request; `deliver` gets its events in the engine's thread. The future carries
         the refusal, if there is one."""
-        done: Future[None] = Future()
-        self._asked.add(done)
 
         def enter() -> None:
-            if done not in self._asked:
-                return  # refused already
-            self._asked.discard(done)
-            if not done.set_running_or_notify_cancel():
-                return  # whoever asked is gone
-            try:
-                if self._closing:
-                    raise Refused("the Station is shutting down")
-                self._engine.submit(request)
-            except K3Error as error:
-                done.set_exception(error)
-                return
+            self._engine.submit(request)
             self._deliver[request.id] = deliver
-            done.set_result(None)
 
-        self._commands.put(enter)
-        return done
+        return self.between_passes(enter)
 
     def cancel(self, request_id: str) -> None:
         """End a request before its next pass; an unknown one is already gone."""
         self._commands.put(lambda: self._send(self._engine.cancel(request_id)))
+
+    def between_passes(self, action: Callable[[], None]) -> Future[None]:
+        """Do something in the engine's thread while no pass is under way; what it raises is the
+        future's. Refused once the Station is shutting down."""
+        done: Future[None] = Future()
+        self._asked.add(done)
+
+        def act() -> None:
+            if done not in self._asked:
+                return  # refused already
+            self._asked.discard(done)
+            if not done.set_running_or_notify_cancel():
+                return
+            try:
+                if self._closing:
+                    raise Refused("the Station is shutting down")
+                action()
+            except K3Error as error:
+                done.set_exception(error)
+                return
+            done.set_result(None)
+
+        self._commands.put(act)
+        return done
 
     def counts(self) -> EngineCounts:
         """The engine's totals after its last step."""

@@ -12,6 +12,8 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from time import monotonic, monotonic_ns
 
+import msgspec
+
 from k3d.errors import FabricError, HandshakeRefused, K3Error, NodeLost, Refused, TimedOut
 from k3d.fabric.control import Commit, Counters, decode, encode, failure_sentence
 from k3d.fabric.facts import Facts
@@ -23,6 +25,8 @@ from k3d.fabric.request import ask
 from k3d.station.link_state import LinkSnapshot, LinkState, LinkTimes, Standing
 
 GOODBYE_S = 1.0
+HOP_CHECK_S = 0.05
+"""How often to look whether a hop is over, should its end have been missed."""
 
 log = logging.getLogger(__name__)
 
@@ -62,6 +66,8 @@ class SparkLink:
         self._sequence = 0
         self._loaded = 0
         self._progress_s: float | None = None
+        self._joins = 0  # times the spark became ready; a swap's copies last for one of them
+        self._hop_over: threading.Event | None = None  # wanted by whoever waits between hops
         self._counters: Counters | None = None
         self._rtt_ns: int | None = None
         self._hop: int | None = None  # sequence of the dispatch without an answer
@@ -141,6 +147,56 @@ class SparkLink:
             served_rows=counters.served_rows if counters else None,
         )
 
+    # For a swap: what travels between hops
+
+    @property
+    def joins(self) -> int:
+        """How often the spark has become ready. What was staged at another number is gone."""
+        return self._joins
+
+    def between_hops(
+        self,
+        kind: Kind,
+        answer: Kind,
+        *,
+        joins: int,
+        epoch: int,
+        rows: int = 0,
+        parts: Sequence[Buffer] = (),
+    ) -> Frame:
+        """Ask one thing while no dispatch is outstanding. One thread at a time.
+
+        Raises NodeLost when the spark is not ready, has joined again since `joins`, or does not
+        do what it is asked.
+        """
+        over = self._hop_over = threading.Event()
+        try:
+            while True:
+                with self._turn:
+                    link, standing = self._link, self._standing
+                    if link is None or standing.state != "ready" or self._joins != joins:
+                        raise self._lost(standing.reason or f"{self.node} had to join again")
+                    if self._hop is None:
+                        try:
+                            return self._ask(
+                                link, kind, answer, epoch=epoch, rows=rows, parts=parts,
+                                timeout_s=self._times.hop_s,
+                            )  # fmt: skip
+                        except (FabricError, TimedOut) as error:
+                            raise self._lose(error.message) from None
+                over.wait(HOP_CHECK_S)
+                over.clear()
+        finally:
+            self._hop_over = None
+
+    def turn_to(self, epoch: int, placement_digest: str) -> None:
+        """Dispatch for this epoch from now on, and fill a spark that joins for it. Between two
+        passes, in the engine's thread."""
+        with self._turn:
+            self._facts = msgspec.structs.replace(
+                self._facts, epoch=epoch, placement_digest=placement_digest
+            )
+
     # For the engine: one hop
 
     def begin(self, layer: int, rows: int, parts: Sequence[Buffer]) -> None:
@@ -204,6 +260,9 @@ class SparkLink:
             self._hop_ns = monotonic_ns() - self._hop_begun_ns
             self._compute_ns = frame.compute_ns
             self._progress_s = monotonic()
+            over = self._hop_over
+            if over is not None:
+                over.set()
             return frame
 
     def settle(self) -> None:
@@ -320,12 +379,18 @@ class SparkLink:
             and held.placement_digest == facts.placement_digest
         ):
             self._loaded = held.records
+            if held.staged:
+                # Of a swap that was not carried out, or will begin again.
+                self._ask(link, Kind.RETIRE, Kind.RETIRED)
             log.info("%s still holds its %d expert slices", self.node, held.records)
         else:
             self._fill(link, min(facts.capacity_bytes, spark.capacity_bytes))
         self._ping(link)
         with self._turn:
             self._check_running()
+            if self._facts is not facts:
+                raise FabricError(f"the epoch turned while {self.node} was joining")
+            self._joins += 1
             self._stand("ready")
         return link
 
@@ -376,6 +441,7 @@ class SparkLink:
         kind: Kind,
         answer: Kind,
         *,
+        epoch: int | None = None,
         rows: int = 0,
         parts: Sequence[Buffer] = (),
         timeout_s: float | None = None,
@@ -385,7 +451,7 @@ class SparkLink:
             link,
             kind,
             answer,
-            epoch=self._facts.epoch,
+            epoch=self._facts.epoch if epoch is None else epoch,
             sequence=self._sequence,
             timeout_s=timeout_s or self._times.load_s,
             rows=rows,

@@ -15,10 +15,12 @@ from k3d.store.database import APPLICATION_ID, Connection, sentences, write_tran
 if TYPE_CHECKING:
     from sqlite_utils import Migrations
 
-VERSION = 1
+VERSION = 2
 
 PROVENANCE = ("measured", "reported", "reproduced", "modelled", "assumed", "simulated")
 INTENT_STATES = ("planned", "running", "done", "failed", "cancelled")
+SWAP_STEPS = ("stage", "commit", "turn", "retire", "drop")
+SWAP_MOMENTS = ("before", "during", "after")
 
 _FIRST = f"""
 CREATE TABLE pod (
@@ -68,6 +70,38 @@ CREATE TABLE receipt (
 ) STRICT
 """
 
+# planned_digest: of the map that the pod's policy planned when a swap put this one in force.
+_SWAPS = f"""
+ALTER TABLE placement_map ADD COLUMN planned_digest TEXT;
+ALTER TABLE placement_map ADD COLUMN intent TEXT REFERENCES intent (id);
+
+CREATE TABLE swap_step (
+    intent TEXT NOT NULL REFERENCES intent (id),
+    number INTEGER NOT NULL CHECK (number >= 1),
+    wave INTEGER NOT NULL CHECK (wave >= 1),
+    epoch INTEGER NOT NULL CHECK (epoch >= 1),
+    kind TEXT NOT NULL CHECK (kind IN {SWAP_STEPS}),
+    node TEXT NOT NULL,
+    copies INTEGER NOT NULL,
+    size_bytes INTEGER NOT NULL,
+    started_ms INTEGER NOT NULL,
+    took_us INTEGER,
+    PRIMARY KEY (intent, number)
+) STRICT;
+CREATE INDEX swap_step_by_epoch ON swap_step (epoch);
+
+CREATE TABLE swap_effect (
+    intent TEXT NOT NULL REFERENCES intent (id),
+    tier TEXT NOT NULL,
+    moment TEXT NOT NULL CHECK (moment IN {SWAP_MOMENTS}),
+    hops INTEGER NOT NULL,
+    p50_us REAL,
+    p99_us REAL,
+    provenance TEXT NOT NULL CHECK (provenance IN {PROVENANCE}),
+    PRIMARY KEY (intent, tier, moment)
+) STRICT
+"""
+
 
 def bring_up_to_date(connection: Connection, path: Path) -> list[str]:
     """Apply the migrations that are missing; the names of those applied. All of them or none.
@@ -112,6 +146,11 @@ def _migrations() -> Migrations:
     @migrations()
     def first(database: object) -> None:
         for statement in _FIRST.split(";\n"):
+            database.execute(statement)  # type: ignore[attr-defined]
+
+    @migrations()
+    def swaps(database: object) -> None:
+        for statement in _SWAPS.split(";\n"):
             database.execute(statement)  # type: ignore[attr-defined]
 
     return migrations

@@ -50,14 +50,14 @@ class StateReader:
 
     def pod(self) -> StoredPod | None:
         """The description the pod came up with last, or None before any."""
-        row = self._row("SELECT ts_ms, name, digest, description FROM pod ORDER BY id DESC LIMIT 1")
+        row = self.row("SELECT ts_ms, name, digest, description FROM pod ORDER BY id DESC LIMIT 1")
         if row is None:
             return None
         return StoredPod(row[0], row[1], row[2], msgspec.json.decode(row[3]))
 
     def placement_map(self, epoch: int | None = None) -> StoredMap | None:
         """The map of an epoch, by default of the newest; None when there is none."""
-        row = self._row(
+        row = self.row(
             "SELECT epoch, ts_ms, digest, policy, map FROM placement_map "
             "WHERE ?1 IS NULL OR epoch = ?1 ORDER BY epoch DESC LIMIT 1",
             (epoch,),
@@ -66,7 +66,7 @@ class StateReader:
 
     def events(self, *, limit: int = 100, node: str | None = None) -> list[Event]:
         """The newest events, oldest first."""
-        rows = self._rows(
+        rows = self.rows(
             "SELECT id, ts_ms, node, kind, message, detail FROM event "
             "WHERE ?1 IS NULL OR node = ?1 ORDER BY id DESC LIMIT ?2",
             (node, limit),
@@ -78,21 +78,21 @@ class StateReader:
 
     def intents(self, *, state: str | None = None) -> list[Intent]:
         """Intents, oldest first; `state` keeps those in one state."""
-        rows = self._rows(
+        rows = self.rows(
             f"SELECT {_INTENT} FROM intent WHERE ?1 IS NULL OR state = ?1 ORDER BY created_ms, id",
             (state,),
         )
         return [_intent(row) for row in rows]
 
     def intent(self, intent_id: str) -> Intent:
-        row = self._row(f"SELECT {_INTENT} FROM intent WHERE id = ?", (intent_id,))
+        row = self.row(f"SELECT {_INTENT} FROM intent WHERE id = ?", (intent_id,))
         if row is None:
             raise NotFound(f"there is no intent {intent_id}", hint="list them: they may be pruned")
         return _intent(row)
 
     def receipts(self, *, kind: str | None = None, limit: int = 100) -> list[Receipt]:
         """The newest receipts, oldest first."""
-        rows = self._rows(
+        rows = self.rows(
             "SELECT id, ts_ms, kind, provenance, command, figures, environment FROM receipt "
             "WHERE ?1 IS NULL OR kind = ?1 ORDER BY ts_ms DESC, rowid DESC LIMIT ?2",
             (kind, limit),
@@ -108,7 +108,7 @@ class StateReader:
 
     def check_integrity(self) -> None:
         """Read every page. Raises StoreError with what SQLite found wrong."""
-        rows = self._rows("PRAGMA integrity_check(3)")
+        rows = self.rows("PRAGMA integrity_check(3)")
         if rows != [("ok",)]:
             raise StoreError(
                 f"{self.path} is damaged: {'; '.join(row[0] for row in rows)}",
@@ -118,11 +118,11 @@ class StateReader:
     def close(self) -> None:
         self._connection.close()
 
-    def _row(self, sql: str, values: tuple = ()) -> tuple | None:
+    def row(self, sql: str, values: tuple = ()) -> tuple | None:
         with sentences(self.path):
             return self._connection.execute(sql, values).fetchone()
 
-    def _rows(self, sql: str, values: tuple = ()) -> list[tuple]:
+    def rows(self, sql: str, values: tuple = ()) -> list[tuple]:
         with sentences(self.path):
             return self._connection.execute(sql, values).fetchall()
 
@@ -180,7 +180,7 @@ class StateStore(StateReader):
 
     def record_pod(self, name: str, digest: str, description: Mapping[str, Any]) -> None:
         """Note the description the pod runs with, if it is not the one noted last."""
-        with self._transaction() as connection:
+        with self.transaction() as connection:
             last = connection.execute("SELECT digest FROM pod ORDER BY id DESC LIMIT 1").fetchone()
             if last is None or last[0] != digest:
                 connection.execute(
@@ -190,13 +190,14 @@ class StateStore(StateReader):
 
     def record_placement_map(self, epoch: int, digest: str, policy: str, map_json: bytes) -> None:
         """Note the map of an epoch. An epoch is written once; another map for it is refused."""
-        with self._transaction() as connection:
+        with self.transaction() as connection:
             known = connection.execute(
                 "SELECT digest FROM placement_map WHERE epoch = ?", (epoch,)
             ).fetchone()
             if known is None:
                 connection.execute(
-                    "INSERT INTO placement_map VALUES (?, ?, ?, ?, ?)",
+                    "INSERT INTO placement_map (epoch, ts_ms, digest, policy, map) "
+                    "VALUES (?, ?, ?, ?, ?)",
                     (epoch, now_ms(), digest, policy, map_json.decode()),
                 )
             elif known[0] != digest:
@@ -214,7 +215,7 @@ class StateStore(StateReader):
         detail: Mapping[str, Any] | None = None,
     ) -> int:
         """Note that something happened; the event's number."""
-        with self._transaction() as connection:
+        with self.transaction() as connection:
             return connection.execute(
                 "INSERT INTO event (ts_ms, node, kind, message, detail) VALUES (?, ?, ?, ?, ?)",
                 (now_ms(), node, kind, message, None if detail is None else _json(detail)),
@@ -225,7 +226,7 @@ class StateStore(StateReader):
     ) -> Intent:
         """Note a change before it is made. The same request_id gives the same intent again."""
         now = now_ms()
-        with self._transaction() as connection:
+        with self.transaction() as connection:
             known = connection.execute(
                 f"SELECT {_INTENT} FROM intent WHERE request_id = ?", (request_id,)
             ).fetchone()
@@ -240,7 +241,7 @@ class StateStore(StateReader):
 
     def move_intent(self, intent_id: str, state: str) -> Intent:
         """Put an intent in another state. Raises NotFound for an unknown one."""
-        with self._transaction() as connection:
+        with self.transaction() as connection:
             connection.execute(
                 "UPDATE intent SET state = ?, updated_ms = ? WHERE id = ?",
                 (state, now_ms(), intent_id),
@@ -258,7 +259,7 @@ class StateStore(StateReader):
     ) -> str:
         """Keep a result; its id. `provenance` is one of k3d.store.schema.PROVENANCE."""
         receipt_id = uuid.uuid4().hex[:12]
-        with self._transaction() as connection:
+        with self.transaction() as connection:
             connection.execute(
                 "INSERT INTO receipt VALUES (?, ?, ?, ?, ?, ?, ?)",
                 (
@@ -278,7 +279,8 @@ class StateStore(StateReader):
             super().close()
             self._lock.release()
 
-    def _transaction(self) -> AbstractContextManager[Connection]:
+    def transaction(self) -> AbstractContextManager[Connection]:
+        """One durable write of several rows, for those who keep their own tables here."""
         return _serialised(self._writing, self._connection, self.path)
 
 
