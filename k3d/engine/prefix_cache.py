@@ -2,6 +2,8 @@
 
 A node is one page of tokens behind the node before it, so two prompts share nodes as far as they
 are equal. A prefix can be resumed where a node has a snapshot; latent rows alone would not do.
+A drafter's last row of a shared page may know another token behind it than this prompt's: that can
+cost a draft, never a token.
 The cache holds its pages (`RowPages`) and is bounded by them and by `snapshot_bytes`; what was
 used longest ago goes first, leaves before what leads to them.
 """

@@ -124,4 +124,4 @@ def test_a_crowd_is_answered_one_by_one(pages: int, seed: int) -> None:
 @pytest.mark.campaign
 @pytest.mark.parametrize("turn", range(20))
 def test_many_crowds(turn: int, seed: int) -> None:
-    Crowd(seed + turn, pages=4 + turn).run(400)
+    Crowd(seed + turn, pages=5 + turn).run(400)
