@@ -22,7 +22,8 @@ import numpy as np
 
 from k3d.errors import ConfigError, NotFound
 from k3d.placement.budget import Provenance
-from k3d.placement.trace import BLOCK_TOKENS, MAGIC, TraceHeader, TraceWriter, read_trace
+from k3d.placement.trace import BLOCK_TOKENS, MAGIC, TraceHeader, read_trace
+from k3d.placement.trace_writer import TraceWriter
 
 Part = Literal["all", "streams", "prompts"]
 

@@ -20,7 +20,8 @@ from k3d.placement.planners import PlanRequest, make_plan
 from k3d.placement.pod import load_pod
 from k3d.placement.policy import load_policy
 from k3d.placement.simulator import simulate
-from k3d.placement.trace import Trace, TraceHeader, TraceWriter, read_trace
+from k3d.placement.trace import Trace, TraceHeader, read_trace
+from k3d.placement.trace_writer import TraceWriter
 
 POLICIES = (
     "contiguous",

@@ -13,9 +13,10 @@ import numpy as np
 import pytest
 
 from k3d.errors import ConfigError, K3Error, NotFound
-from k3d.placement.trace import BLOCK_TOKENS, Trace, TraceHeader, TraceWriter, read_trace
+from k3d.placement.trace import BLOCK_TOKENS, Trace, TraceHeader, read_trace
 from k3d.placement.trace_import import import_trace
 from k3d.placement.trace_stats import overlap, stats
+from k3d.placement.trace_writer import TraceWriter
 
 HELDOUT = Path(__file__).resolve().parents[2] / "banks" / "k3-mini" / "heldout.npz"
 EXPERTS, LAYERS, TOP_K = 896, (1, 2, 5), 16
