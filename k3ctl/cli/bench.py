@@ -8,6 +8,7 @@ from typing import Any
 import click
 import msgspec
 
+from k3ctl.cli.lazy import LazyGroup, Verb
 from k3ctl.cli.options import Invocation, home_options, json_option
 from k3ctl.cli.table import duration_us, table
 from k3ctl.client.daemon_log import last_sentence
@@ -15,13 +16,25 @@ from k3ctl.client.processes import daemon_command
 from k3ctl.client.receipts import NewReceipt, keep_receipt
 from k3d.errors import ExitCode, K3Error
 
+VERBS = {
+    "pod": Verb("k3ctl.cli.bench", "bench_pod", "Over spark processes, and in one process."),
+    "decode": Verb("k3ctl.cli.bench_decode", "decode", "Plain against drafted decoding."),
+    "lanes": Verb("k3ctl.cli.bench_lanes", "lanes", "Several users at once."),
+    "prompt": Verb("k3ctl.cli.bench_lanes", "prompt", "Prompts by their length."),
+    "agentic": Verb("k3ctl.cli.bench_agentic", "agentic", "Long conversations of many turns."),
+}
 
-@click.group()
+
+@click.group(cls=LazyGroup, verbs=VERBS)
 def bench() -> None:
-    """Measure the pod."""
+    """Measure the pod.
+
+    pod makes a pod of its own; the others ask the one that runs, as a user does. Results are kept
+    as receipts in state.db.
+    """
 
 
-@bench.command("pod")
+@click.command("pod")
 @click.argument("pod", metavar="[POD]", default="embedded")
 @click.option(
     "--tokens",

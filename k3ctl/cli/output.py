@@ -133,7 +133,9 @@ def colour_shown() -> bool:
 
 
 def unicode_shown() -> bool:
-    """Whether stdout can carry more than ASCII; K3_ASCII=1 says no."""
+    """Whether stdout can carry more than ASCII; K3_ASCII=1 and LC_ALL=C say no."""
+    if os.environ.get("LC_ALL") in ("C", "POSIX"):
+        return False  # Python itself writes UTF-8 then
     encoding = (getattr(sys.stdout, "encoding", None) or "ascii").lower().replace("-", "")
     return encoding == "utf8" and not os.environ.get("K3_ASCII")
 
