@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from k3ctl.cli.bench_show import number, run_bench
+from k3ctl.cli.bench_show import milliseconds, number, run_bench
 from k3ctl.cli.options import Invocation, home_options, json_option
 from k3ctl.cli.plot_text import plot
 from k3ctl.cli.table import count, percent, table
@@ -58,8 +58,14 @@ def decode(invocation: Invocation, prompts: int, tokens: int, rounds: int) -> No
 
 def _report(figures: dict[str, Any]) -> list[str]:
     speeds, costs = figures["tokens_per_s"], figures["pass"]
-    rows = [[side, number(speed)] for side, speed in speeds.items()]
-    lines = table(["DECODING", "TOKENS/S"], rows, "lr")
+    rows = [
+        [
+            side, number(speed), milliseconds(figures["times"][side]["ttft_s"]["p50"]),
+            milliseconds(figures["times"][side]["tpot_s"]["p50"]),
+        ]
+        for side, speed in speeds.items()
+    ]  # fmt: skip
+    lines = table(["DECODING", "TOKENS/S", "TTFT", "TPOT"], rows, "lrrr")
     if figures["ratio"] is not None:
         lines.append(
             f"drafted over plain {figures['ratio']:.2f}, acceptance length "

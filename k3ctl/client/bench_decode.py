@@ -9,6 +9,7 @@ from typing import Any
 from k3ctl.client.answer_figures import (
     DEFINITIONS,
     acceptance_length,
+    figures_of,
     median,
     pooled_tokens_per_s,
     rounded,
@@ -67,13 +68,14 @@ def bench_decode(
         "tokens": tokens,
         "rounds": rounds,
         **_speeds(answers),
+        "times": {side: _times(turns) for side, turns in answers.items()},
         "acceptance_length": acceptance_length(
             [answer for turn in answers.get("drafted", []) for answer in turn]
         ),
         "acceptance_by_position": counted.acceptance(),
         "pass": _pass_costs(station, held_out, engine, rounds, progress),
         "definitions": {
-            **DEFINITIONS,
+            **{name: DEFINITIONS[name] for name in ("ttft_s", "tpot_s", "acceptance_length")},
             "tokens_per_s": "tokens after the first of every answer / the time between the first "
             "and the last token, at the client, answers one by one; the median over rounds",
         },
@@ -109,6 +111,11 @@ def _speeds(answers: dict[str, list[list[TimedAnswer]]]) -> dict[str, Any]:
         },
         "ratio": rounded(drafted / plain, 3) if plain and drafted else None,
     }
+
+
+def _times(turns: list[list[TimedAnswer]]) -> dict[str, Any]:
+    figures = figures_of([answer for turn in turns for answer in turn])
+    return {name: figures[name] for name in ("ttft_s", "tpot_s")}
 
 
 def _same_tokens(answers: dict[str, list[list[TimedAnswer]]]) -> None:
