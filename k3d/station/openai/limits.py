@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -47,12 +47,19 @@ class ApiLimits:
 class Admission:
     """Counts what is being answered. Used in one event loop; nothing here waits."""
 
-    def __init__(self, choices: int, prompt_tokens: int, body_bytes: int) -> None:
+    def __init__(
+        self,
+        choices: int,
+        prompt_tokens: int,
+        body_bytes: int,
+        several_keys: Callable[[], bool] = lambda: False,
+    ) -> None:
         """At most `choices` answers at once, with `prompt_tokens` tokens of prompt together, and
         `body_bytes` of bodies that are not read yet.
 
-        One key among several gets three quarters of the answers.
+        One key gets three quarters of the answers while there are several.
         """
+        self._several_keys = several_keys
         self._most_body_bytes = body_bytes
         self._most_choices = choices
         self._most_prompt_tokens = prompt_tokens
@@ -60,16 +67,17 @@ class Admission:
         self.choices = 0
         self.prompt_tokens = 0
         self.body_bytes = 0
-        self.share = choices
         self.draining = False
 
     @property
     def full(self) -> bool:
         return self.choices >= self._most_choices
 
-    def several_keys(self, several: bool) -> None:
-        """Whether a key has only its share."""
-        self.share = max(1, self._most_choices * 3 // 4) if several else self._most_choices
+    @property
+    def share(self) -> int:
+        """Answers that one key may have in work."""
+        most = self._most_choices
+        return max(1, most * 3 // 4) if self._several_keys() else most
 
     @contextmanager
     def body(self) -> Iterator[Body]:

@@ -70,8 +70,8 @@ class ApiServer:
             served.lanes + served.queue,
             _PROMPTS_A_LANE * max(1, served.lanes) * served.room,
             self.limits.all_bodies_bytes,
+            lambda: len(keys) > 1,
         )
-        self.admission.several_keys(len(keys) > 1)
         self.metrics = ApiMetrics(
             served.model, served.engine.counts, lambda: served.engine.progress_age_s
         )

@@ -73,8 +73,7 @@ def test_prompts_are_bounded_together() -> None:
 
 
 def test_a_key_has_its_share() -> None:
-    admission = Admission(8, 1000, 1000)
-    admission.several_keys(True)
+    admission = Admission(8, 1000, 1000, lambda: True)
     with admission.take("key-1", 6, 1):
         with pytest.raises(ApiError) as caught, admission.take("key-1", 1, 1):
             pass
