@@ -14,12 +14,11 @@ from blake3 import blake3
 from k3d import __version__
 from k3d.engine.engine import Engine
 from k3d.errors import CheckpointError, ConfigError, FabricError
-from k3d.experts.bank import Bank, bank_path, open_or_build, slice_of
+from k3d.experts.bank import Bank, bank_path, open_or_build, slice_of, station_source
 from k3d.experts.dispatch import DTYPES, DispatchLayout
 from k3d.experts.frame_worker import shape_facts, worker_from_facts
 from k3d.experts.hop_log import HopLog
 from k3d.experts.shape import ExpertShape
-from k3d.experts.source import ExpertSource
 from k3d.experts.tiers import ExpertTiers, LocalTier, SparkTier, Tier
 from k3d.experts.worker import SliceWorker
 from k3d.fabric.facts import Facts
@@ -104,12 +103,14 @@ def assemble(
     )
     placement = choose_map(planned)
     weights = load_weights(checkpoint, fine=DTYPES[options.dtype] is torch.float64)
-    source = ExpertSource(checkpoint)
+    banks = banks_directory(home)
+    source = station_source(checkpoint, banks)
     shape = source.shape
     if pod.slice_count:
         shape.check_slices(pod.slice_count)
     began = time.monotonic()
-    bank = open_or_build(source, bank_path(banks_directory(home), folder.name, checkpoint.digest))
+    recast = source.recast_from is not None
+    bank = open_or_build(source, bank_path(banks, folder.name, checkpoint.digest, recast=recast))
     log.info("bank %s is ready after %.1f s", bank.path.name, time.monotonic() - began)
     leftover = checkpoint.finish()
     if leftover.vision_tensors:

@@ -23,6 +23,8 @@ from k3d.station.options import station_options
 from k3d.station.recorder import Recorder
 from k3d.station.scheduler import Scheduler
 from k3d.station.status import StationView
+from k3d.station.swap_reconciler import SwapReconciler
+from k3d.station.swap_routes import swap_routes
 from k3d.store.home import RunFile, http_token, read_secret, resolve_home
 from k3d.store.state import StateStore
 from k3d.store.telemetry import TelemetryStore
@@ -60,20 +62,22 @@ def run_station(options: Namespace) -> int:
         )
         store.record_pod(pod.name, pod.digest, msgspec.to_builtins(pod))
         scheduler = Scheduler(station.engine)
-        view = StationView(station, scheduler, monotonic())
+        swaps = SwapReconciler(station, scheduler, store, home)
+        view = StationView(station, scheduler, monotonic(), swaps=swaps)
         api = mount_api(api_listener, view, home)
         view = replace(view, api_url=api.url)
         scheduler.start()
+        swaps.start()
         recorder = Recorder(TelemetryStore.open_as_writer(home), station.hops, scheduler)
         recorder.start()
 
         def end_answers() -> None:
             api.drain()
+            swaps.halt()
             scheduler.close()
 
-        server = NodeServer(
-            http, http_token(secret), view.health, station_routes(view, store), end_answers
-        )
+        routes = [*station_routes(view, store), *swap_routes(swaps)]
+        server = NodeServer(http, http_token(secret), view.health, routes, end_answers)
         run = RunFile.of_this_process(
             name=node.name,
             role="station",
@@ -91,7 +95,7 @@ def run_station(options: Namespace) -> int:
         finally:
             run.remove(home)
             api.stop()
-            _end(station, scheduler, recorder)
+            _end(station, scheduler, recorder, swaps)
             store.record_event("pod", "the Station ended", node=node.name)
     finally:
         store.close()
@@ -100,8 +104,10 @@ def run_station(options: Namespace) -> int:
     return int(ExitCode.OK)
 
 
-def _end(station: Station, scheduler: Scheduler, recorder: Recorder) -> None:
+def _end(station: Station, scheduler: Scheduler, recorder: Recorder, swaps: SwapReconciler) -> None:
+    swaps.halt()
     scheduler.close()
+    swaps.close()
     recorder.close()
     station.membership.close()
     station.bank.close()

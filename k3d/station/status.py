@@ -16,6 +16,8 @@ from k3d.station.assembly import Station
 from k3d.station.decoding_status import decoding
 from k3d.station.membership import LinkSnapshot
 from k3d.station.scheduler import Scheduler
+from k3d.station.swap_document import swap_line
+from k3d.station.swap_reconciler import SwapReconciler
 
 STALLED_S = 5.0
 
@@ -29,6 +31,7 @@ class StationView:
     started_s: float
     api_url: str | None = None
     """Where clients of the OpenAI API point to."""
+    swaps: SwapReconciler | None = None
 
     def health(self) -> dict[str, Any]:
         """The Station's own health: the pod's, since without its sparks it cannot decode."""
@@ -69,6 +72,7 @@ class StationView:
             "api": {"url": self.api_url},
             "transport": station.options.transport,
             "placement": station.options.placement,
+            "swap": swap_line(self.swaps.progress) if self.swaps else None,
             "nodes": [self._station_node(state, reason), *map(self._spark_node, self._links())],
             "tiers": self._tiers(),
             "tokens_per_s": {

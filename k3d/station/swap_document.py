@@ -1,0 +1,139 @@
+"""Swaps as JSON: what a plan would do, how far a swap is, and what it did."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import asdict
+from time import monotonic
+from typing import Any
+
+from k3d.placement.pod import SPARK_TIER
+from k3d.placement.swap_plan import SwapPlan, Traffic, Wave, traffic
+from k3d.station.assembly import Station
+from k3d.station.swap_progress import SwapProgress
+from k3d.station.swap_reconciler import SwapReconciler
+from k3d.store.records import Intent
+
+KEPT_OUT = ("map", "planned_digest")
+"""Of an intent's plan: what only the reconciler needs."""
+
+
+def plan_document(station: Station, made: SwapPlan, name: str, rate_bytes_s: int) -> dict[str, Any]:
+    """What would be done, in full. Counts and bytes are exact; the time is modelled."""
+    cost = plan_traffic(station, made)
+    return {
+        "schema": "k3d.placement-plan/1",
+        "name": name,
+        "epoch": made.now.epoch,
+        "token": made.token,
+        "copies": made.moves,
+        "parked": made.parked,
+        "size_bytes": cost.total_bytes,
+        "rate_bytes_s": rate_bytes_s,
+        "seconds": {
+            "value": round(cost.total_bytes / rate_bytes_s, 3),
+            "provenance": "modelled",
+            "formula": "size_bytes / rate_bytes_s, without pauses",
+        },
+        "tiers": _tiers(station, made, cost),
+        "nodes": [{"name": node, "size_bytes": size} for node, size in cost.node_bytes.items()],
+        "waves": [_wave(wave) for wave in made.waves],
+    }
+
+
+def plan_traffic(station: Station, made: SwapPlan) -> Traffic:
+    """Bytes of a plan on this pod."""
+    pod, record_bytes = station.pod, station.bank.header.record_bytes
+    size = record_bytes // pod.slice_count if pod.slice_count else 0
+    sparks = {spark.name: size for spark in pod.sparks}
+    return traffic(made, pod.station.name, sparks, record_bytes)
+
+
+def placement_document(reconciler: SwapReconciler) -> dict[str, Any]:
+    """The map in force, the swap under way and the last one that ended."""
+    station, swaps = reconciler.station, reconciler.swaps.swaps()
+    progress = reconciler.progress
+    under_way = next((s for s in swaps if progress is not None and s.id == progress.intent), None)
+    ended = [swap for swap in swaps if swap is not under_way and swap.state != "planned"]
+    placement = station.placement
+    return {
+        "schema": "k3d.placement/1",
+        "epoch": placement.epoch,
+        "digest": placement.digest,
+        "policy": station.options.placement,
+        "swapped": placement.digest != station.in_force.planned_digest,
+        "tiers": [
+            {"name": tier, "experts": count, "slots": station.slots[tier]}
+            for tier, count in placement.counts.items()
+        ],
+        "swap": _swap(reconciler, under_way, progress) if under_way else None,
+        "last": _swap(reconciler, ended[-1]) if ended else None,
+    }
+
+
+def swap_line(progress: SwapProgress | None) -> dict[str, Any] | None:
+    """What the pod's status says of a swap under way."""
+    if progress is None:
+        return None
+    return {
+        "intent": progress.intent,
+        "phase": progress.phase,
+        "wave": progress.wave,
+        "waves": progress.waves,
+        "copied_bytes": progress.copied_bytes,
+        "size_bytes": progress.planned_bytes,
+        "paused": progress.paused,
+    }
+
+
+def _tiers(station: Station, made: SwapPlan, cost: Traffic) -> list[dict[str, Any]]:
+    leaving = Counter(move.source for wave in made.waves for move in wave.moves)
+    now, then = made.now.counts, made.final.counts
+    return [
+        {
+            "name": tier,
+            "slots": station.slots[tier],
+            "experts_now": now[tier],
+            "experts_then": then[tier],
+            "free_slots_now": station.slots[tier] - now[tier],
+            "most_staged": max((len(wave.into(tier)) for wave in made.waves), default=0),
+            "in": cost.copies[tier],
+            "out": leaving[tier],
+            "size_bytes": cost.tier_bytes[tier],
+        }
+        for tier in made.now.tiers
+    ]
+
+
+def _wave(wave: Wave) -> dict[str, Any]:
+    into = Counter(move.target for move in wave.moves)
+    return {
+        "epoch": wave.placed.epoch,
+        "copies": len(wave.moves),
+        "into": dict(into),
+        "to_sparks": into[SPARK_TIER] > 0,
+    }
+
+
+def _swap(
+    reconciler: SwapReconciler, intent: Intent, progress: SwapProgress | None = None
+) -> dict[str, Any]:
+    plan = {key: value for key, value in intent.plan.items() if key not in KEPT_OUT}
+    document = {"intent": intent.id, "state": intent.state, **plan}
+    if progress is not None:
+        document |= {
+            "phase": progress.phase,
+            "paused": progress.paused,
+            "pauses": progress.pauses,
+            "wave": progress.wave,
+            "waves": progress.waves,
+            "copied_bytes": progress.copied_bytes,
+            "seconds": round(monotonic() - progress.started_s, 3),
+            "left_s": {"value": round(progress.left_s, 3), "provenance": "modelled"},
+        }
+    else:
+        document["seconds"] = (intent.updated_ms - intent.created_ms) / 1000
+    swaps = reconciler.swaps
+    document["steps"] = [asdict(step) for step in swaps.steps(intent.id)]
+    document["effects"] = [asdict(effect) for effect in swaps.effects(intent.id)]
+    return document

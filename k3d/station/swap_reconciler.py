@@ -1,0 +1,377 @@
+"""Swaps of the placement map under traffic, one at a time, in a thread of their own.
+
+A swap is an intent in state.db before anything is done. Each of its waves is staged beside what is
+served, committed on every spark, turned to between two passes, and only then are the old copies
+given up. The turn is written to state.db first: a Station that starts serves the newest map, and
+goes on with a swap that was not finished. So whatever dies at whatever moment, the pod ends in one
+of the two maps.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+import msgspec
+
+from k3d.errors import ConfigError, K3Error, Locked, NotFound, PlanStale, Refused
+from k3d.experts.tiers import ExpertTiers, LocalTier
+from k3d.placement.placement_map import PlacementMap
+from k3d.placement.policy import load_policy, plan
+from k3d.placement.swap_plan import SwapPlan, Wave, plan_swap
+from k3d.station.assembly import Station
+from k3d.station.map_in_force import tier_table
+from k3d.station.scheduler import Scheduler
+from k3d.station.swap_effect import EffectMeter
+from k3d.station.swap_pace import Halted, LatencyGuard, Pace, RateLimit
+from k3d.station.swap_progress import SwapProgress
+from k3d.station.swap_staging import WaveStaging
+from k3d.station.swap_steps import StepLog
+from k3d.store.records import Intent
+from k3d.store.state import StateStore
+from k3d.store.swaps import UNFINISHED, SwapStore
+
+DEFAULT_RATE_BYTES_S = 64 * 2**20
+JOIN_S = 5.0
+
+log = logging.getLogger(__name__)
+
+
+class SwapReconciler:
+    """Plans swaps, carries them out, and says how far it is. Any thread may ask."""
+
+    def __init__(
+        self, station: Station, scheduler: Scheduler, store: StateStore, home: Path
+    ) -> None:
+        experts = station.engine.experts
+        assert isinstance(experts, ExpertTiers)
+        self.station = station
+        self.swaps = SwapStore(store)
+        self._experts = experts
+        self._workers = {t.name: t.worker for t in experts.tiers if isinstance(t, LocalTier)}
+        self._scheduler = scheduler
+        self._home = home
+        self._changed = threading.Condition()  # guards what follows
+        self._intent: Intent | None = None  # to be carried out, or under way
+        self._back: Intent | None = None  # to be carried out after it: the way back
+        self._progress: SwapProgress | None = None
+        self._closing = False
+        self._halt = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="swap", daemon=True)
+
+    def start(self) -> None:
+        """Go on with a swap that an earlier Station began, and wait for others."""
+        left = [each for each in self.swaps.swaps() if each.state in UNFINISHED]
+        for intent in left:
+            known = intent.plan["planned_digest"] == self.station.in_force.planned_digest
+            if intent is left[-1] and known:
+                self.swaps.note("a swap goes on after a restart", intent=intent.id)
+                self._intent = intent
+                self._progress = self._new_progress(intent)
+            else:
+                self.swaps.move(intent.id, "cancelled")
+                self.swaps.note("a swap was given up for another placement", intent=intent.id)
+        self._thread.start()
+
+    def halt(self) -> None:
+        """Stop where it is; the next Station goes on."""
+        with self._changed:
+            self._closing = True
+            self._halt.set()
+            self._changed.notify_all()
+
+    def close(self) -> None:
+        self.halt()
+        if self._thread.ident is not None:
+            self._thread.join(JOIN_S)
+
+    # Asked for by operators
+
+    @property
+    def progress(self) -> SwapProgress | None:
+        """The swap under way; None when there is none."""
+        return self._progress
+
+    def wanted(self, name: str) -> PlacementMap:
+        """The map of a policy's name, its file, or a map's file. Raises NotFound, ConfigError."""
+        now, slots = self.station.placement, self.station.slots
+        return plan(now.layers, now.experts, slots, load_policy(name, self._home))
+
+    def before_last(self) -> PlacementMap:
+        """The map that was in force before the last swap. Raises NotFound."""
+        done = [s for s in self.swaps.swaps() if s.state == "done" and not s.plan["returns"]]
+        stored = self.swaps.map_of(done[-1].plan["from_epoch"]) if done else None
+        if stored is None:
+            raise NotFound("no swap was carried out yet", hint="see: k3ctl placement status")
+        return PlacementMap.from_json(stored.map_json)
+
+    def plan(self, wanted: PlacementMap, if_token: str | None = None) -> SwapPlan:
+        """The way to a map. Raises PlanStale when the state is not the one that `if_token` names,
+        ConfigError when there is no way."""
+        made = plan_swap(
+            self.station.placement, wanted, self.station.slots, self.swaps.next_epoch()
+        )
+        if if_token is not None and (if_token != made.token or self._intent is not None):
+            raise PlanStale(
+                f"the plan {if_token} is not of the state the pod is in now",
+                hint="look again with --dry-run, and use the token it shows",
+            )
+        return made
+
+    def begin(
+        self,
+        made: SwapPlan,
+        name: str,
+        figures: Mapping[str, Any],
+        rate_bytes_s: int,
+        *,
+        request_id: str | None = None,
+    ) -> Intent:
+        """Carry a plan out. Raises Locked while another swap is under way."""
+        with self._changed:
+            if self._closing:
+                raise Refused("the Station is shutting down")
+            under_way = self._intent
+            if under_way is not None and (request_id is None or under_way.request_id != request_id):
+                raise Locked(
+                    f"a swap to {under_way.plan['name']} is under way",
+                    hint="wait for it, or end it: k3ctl placement abort",
+                )
+            if made.now is not self.station.placement:
+                raise PlanStale("the map in force has changed", hint="look again with --dry-run")
+            intent = self.swaps.record_swap(
+                self._intent_plan(made, name, made.final, figures, rate_bytes_s),
+                request_id=request_id,
+            )
+            if intent.state == "planned" and under_way is None:
+                self._intent, self._progress = intent, self._new_progress(intent)
+                self._changed.notify_all()
+            return intent
+
+    def abort(self) -> Intent:
+        """Drop the copies of the swap under way; waves that are in force are swapped back.
+
+        Raises NotFound when nothing is under way, Refused when the last wave has turned.
+        """
+        with self._changed:
+            intent, progress = self._intent, self._progress
+            if intent is None or progress is None:
+                last = next(reversed(self.swaps.swaps()), None)
+                if last is not None and last.state == "cancelled":
+                    return last
+                raise NotFound("no swap is under way", hint="see: k3ctl placement status")
+            if progress.phase in ("turning", "retiring") and progress.wave >= progress.waves:
+                raise Refused(
+                    f"the swap to {intent.plan['name']} is in force already",
+                    hint="go back: k3ctl placement rollback",
+                )
+            self._cancel(intent, "cancelled")
+            self._halt.set()
+            return self.swaps.swap(intent.id)
+
+    def _cancel(self, intent: Intent, state: str) -> None:
+        """Durably: this swap will not go on, and if part of it is in force, there is a way back."""
+        if self.station.placement.digest != intent.plan["from_digest"]:
+            self._back = self.swaps.record_swap(self._way_back(intent))
+        self.swaps.move(intent.id, state)
+
+    def _intent_plan(
+        self,
+        made: SwapPlan,
+        name: str,
+        goal: PlacementMap,
+        figures: Mapping[str, Any],
+        rate_bytes_s: int,
+    ) -> dict[str, Any]:
+        return {
+            "name": name,
+            "from_epoch": made.now.epoch,
+            "from_digest": made.now.digest,
+            "digest": goal.digest,
+            "planned_digest": self.station.in_force.planned_digest,
+            "returns": False,
+            "token": made.token,
+            "waves": len(made.waves),
+            "copies": made.moves,
+            "rate_bytes_s": rate_bytes_s,
+            **figures,
+            "map": msgspec.json.decode(goal.to_json()),
+        }
+
+    def _way_back(self, intent: Intent) -> dict[str, Any]:
+        stored = self.swaps.map_of(intent.plan["from_epoch"])
+        assert stored is not None
+        return {
+            **intent.plan,
+            "name": f"epoch {stored.epoch}",
+            "from_epoch": self.station.placement.epoch,
+            "from_digest": self.station.placement.digest,
+            "returns": True,
+            "map": msgspec.json.decode(stored.map_json),
+        }
+
+    def _new_progress(self, intent: Intent) -> SwapProgress:
+        plan = intent.plan
+        return SwapProgress(
+            intent.id, plan["waves"], plan["copies"], plan["size_bytes"], plan["rate_bytes_s"]
+        )
+
+    # The thread
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._intent is not None or self._closing)
+                intent, progress = self._intent, self._progress
+            if self._closing or intent is None or progress is None:
+                return
+            try:
+                self._carry_out(intent, progress)
+            except Exception:
+                log.exception("a swap ended for a reason that is a bug; the map stays")
+            self._finish(intent)
+
+    def _finish(self, intent: Intent) -> None:
+        """Make way for the way back, or for whatever is asked next."""
+        with self._changed:
+            if self._closing or self._intent is not intent:
+                return
+            self._halt.clear()
+            self._intent, self._back = self._back, None
+            self._progress = self._new_progress(self._intent) if self._intent else None
+            self._changed.notify_all()
+
+    def _carry_out(self, intent: Intent, progress: SwapProgress) -> None:
+        meter = EffectMeter(self.station.hops, self._most_rows)
+        try:
+            with self._changed:
+                if self._halt.is_set():
+                    raise Halted
+                self.swaps.move(intent.id, "running")
+            self.swaps.note(f"a swap to {intent.plan['name']} begins", intent=intent.id)
+            self._go(intent, progress)
+            self.swaps.record_effects(intent.id, meter.until_now())
+            self.swaps.move(intent.id, "done")
+            self.swaps.note(
+                f"the swap to {intent.plan['name']} is done",
+                intent=intent.id,
+                epoch=self.station.placement.epoch,
+                seconds=round(monotonic() - progress.started_s, 3),
+                pauses=progress.pauses,
+            )
+        except Halted:
+            if not self._closing:
+                self.swaps.note(f"the swap to {intent.plan['name']} was aborted", intent=intent.id)
+            return
+        except K3Error as error:
+            if self._closing:
+                return
+            log.error("the swap to %s failed: %s", intent.plan["name"], error)
+            with self._changed:
+                self._cancel(intent, "failed")
+            self.swaps.note(
+                f"the swap to {intent.plan['name']} failed: {error.message}", intent=intent.id
+            )
+            return
+        finally:
+            progress.phase, progress.paused = "ended", None
+        self._finish(intent)  # others may begin while its effect is measured
+        meter.wait_for_more(self._elsewhere)
+        self.swaps.record_effects(intent.id, meter.after())
+
+    def _elsewhere(self, time_s: float) -> bool:
+        """Wait; whether there is something better to do than to measure."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self._intent is not None or self._closing, time_s)
+
+    def _go(self, intent: Intent, progress: SwapProgress) -> None:
+        """All waves that are left from the map in force to the swap's."""
+        goal = msgspec.json.encode(intent.plan["map"])
+        made = plan_swap(
+            self.station.placement,
+            PlacementMap.from_json(goal),
+            self.station.slots,
+            self.swaps.next_epoch(),
+        )
+        progress.waves = len(made.waves)
+        guard = LatencyGuard(self.station.hops, self._most_rows)
+        pace = Pace(RateLimit(progress.rate_bytes_s), guard, self._halt, progress)
+        for number, wave in enumerate(made.waves, 1):
+            progress.wave = number
+            self._do_wave(intent, wave, pace, progress)
+
+    def _do_wave(self, intent: Intent, wave: Wave, pace: Pace, progress: SwapProgress) -> None:
+        station, epoch = self.station, wave.placed.epoch
+        steps = StepLog(self.swaps, intent.id, progress.wave, epoch, station.pod.station.name)
+        staging = WaveStaging(
+            wave, station.bank, self._workers, station.membership.links,
+            station.in_force.held_digest(wave.placed), pace, progress, steps,
+        )  # fmt: skip
+        before = station.placement.epoch
+        progress.phase = "staging"
+        try:
+            while True:
+                staging.run()
+                with self._changed:
+                    pace.check()  # an abort is the last thing that may come before the turn
+                    if staging.complete():
+                        progress.phase = "turning"
+                        break
+        except (Halted, K3Error):
+            if not self._closing:
+                self._scheduler.between_passes(self._unstage).result()
+                staging.drop(before)
+            raise
+        self._turn(intent, wave, steps)
+        progress.turned += 1
+        progress.phase = "retiring"
+        staging.retire()
+        with steps.step("retire", steps.station):
+            self._scheduler.between_passes(lambda: self._settle(wave)).result()
+
+    def _turn(self, intent: Intent, wave: Wave, steps: StepLog) -> None:
+        """From here on the new map is in force: in state.db first, then for the next pass."""
+        station, placed = self.station, wave.placed
+        table = tier_table(station.engine.model.config.layers, placed)
+        held_digest = station.in_force.held_digest(placed)
+        with steps.step("turn", steps.station):
+            self.swaps.record_turn(
+                intent.id, placed.epoch, placed.digest, intent.plan["name"], placed.to_json(),
+                station.in_force.planned_digest,
+            )  # fmt: skip
+
+            def turn() -> None:
+                station.in_force.turn_to(placed)  # before the links: they fill sparks by it
+                self._experts.turn_to(table)
+                for link in station.membership:
+                    link.turn_to(placed.epoch, held_digest)
+
+            self._scheduler.between_passes(turn).result()
+        log.info("epoch %d is in force", placed.epoch)
+
+    def _settle(self, wave: Wave) -> None:
+        for tier, worker in self._workers.items():
+            worker.settle(wave.placed.epoch, [m.source_slot for m in wave.out_of(tier)])
+
+    def _unstage(self) -> None:
+        for worker in self._workers.values():
+            worker.unstage()
+
+    @property
+    def _most_rows(self) -> int:
+        """Rows of a pass in which every lane decodes."""
+        engine = self.station.engine
+        return engine.limits.lanes * (1 + (engine.drafter.block if engine.drafter else 0))
+
+
+def check_rate(rate_bytes_s: int | None) -> int:
+    """The rate asked for, or the default. Raises ConfigError."""
+    if rate_bytes_s is None:
+        return DEFAULT_RATE_BYTES_S
+    if rate_bytes_s < 1:
+        raise ConfigError(f"rate {rate_bytes_s} B/s is below 1", hint="leave it out for 64 MiB/s")
+    return rate_bytes_s

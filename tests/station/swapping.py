@@ -1,0 +1,84 @@
+"""Swaps asked of a running pod, and lanes that decode meanwhile."""
+
+from __future__ import annotations
+
+import json
+import threading
+import urllib.error
+from typing import Any
+
+from tests.station.conftest import RunningPod
+
+PROMPT = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8]
+ENDED = ("done", "failed", "cancelled")
+
+
+def placement(pod: RunningPod) -> dict[str, Any]:
+    with pod.call("/placement") as response:
+        return json.load(response)
+
+
+def ask(pod: RunningPod, verb: str, **body: Any) -> dict[str, Any]:
+    """The answer; of a refusal, its error document."""
+    try:
+        with pod.call(f"/placement/{verb}", body) as response:
+            return json.load(response)
+    except urllib.error.HTTPError as error:
+        return json.load(error)
+
+
+def last(pod: RunningPod) -> dict[str, Any]:
+    """The swap that ended last; {} before any."""
+    return placement(pod)["last"] or {}
+
+
+def wait_for(pod: RunningPod, intent: str, *states: str) -> dict[str, Any]:
+    """Wait until a swap is in one of the states, through a restart of the Station too."""
+
+    def there() -> bool:
+        try:
+            found = last(pod)
+        except (OSError, AssertionError):
+            return False
+        return found.get("intent") == intent and found["state"] in (states or ENDED)
+
+    pod.wait(f"the end of swap {intent}", there)
+    return last(pod)
+
+
+def swap(pod: RunningPod, name: str, **body: Any) -> dict[str, Any]:
+    """Carry a swap out; what the status says of it."""
+    answer = ask(pod, "swap", placement=name, **body)
+    assert answer.get("intent"), answer
+    return wait_for(pod, answer["intent"])
+
+
+class Lane(threading.Thread):
+    """Answers one after the other until told to stop; each is compared with what should come."""
+
+    def __init__(self, pod: RunningPod, wanted: list[int]) -> None:
+        super().__init__(daemon=True)
+        self.pod, self.wanted = pod, wanted
+        self.answers = 0
+        self.wrong: list[Any] = []
+        self.enough = threading.Event()
+        self.start()
+
+    def run(self) -> None:
+        while not self.enough.is_set():
+            try:
+                lines = list(self.pod.stream(prompt_ids=PROMPT, max_tokens=len(self.wanted)))
+            except (OSError, AssertionError) as error:
+                self.wrong.append(error)
+                return
+            ids = [line["id"] for line in lines if line.get("id") is not None]
+            if lines[-1]["type"] != "done" or ids != self.wanted:
+                self.wrong.append(lines[-1])
+                return
+            self.answers += 1
+
+    def end(self) -> None:
+        self.enough.set()
+        self.join(60)
+        assert not self.is_alive()
+        assert self.wrong == []

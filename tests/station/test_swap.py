@@ -1,0 +1,102 @@
+"""Swaps of the map in force: planned, carried out under traffic, aborted, taken back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.station.conftest import RunningPod
+from tests.station.swapping import PROMPT, Lane, ask, last, placement, swap, wait_for
+
+Start = Callable[..., RunningPod]
+
+
+@pytest.fixture
+def pod(start_pod: Start) -> RunningPod:
+    return start_pod(2, "--transport", "inproc")
+
+
+def homes(pod: RunningPod) -> dict[str, int]:
+    return {tier["name"]: tier["experts"] for tier in placement(pod)["tiers"]}
+
+
+def test_swaps_back_and_forth_leave_the_tokens_of_busy_lanes_as_they_are(pod: RunningPod) -> None:
+    wanted = pod.ids(prompt_ids=PROMPT, max_tokens=40)
+    before = homes(pod)
+    lanes = [Lane(pod, wanted) for _ in range(4)]
+    epochs = [placement(pod)["epoch"]]
+    for name in ("all-spark", "contiguous", "all-grace", "layer-balanced"):
+        done = swap(pod, name)
+        assert done["state"] == "done", done
+        epochs.append(placement(pod)["epoch"])
+        assert done["copies"] > 0
+        assert {step["kind"] for step in done["steps"]} >= {"stage", "commit", "turn", "retire"}
+        assert all(step["took_us"] is not None for step in done["steps"])
+        copied = sum(step["size_bytes"] for step in done["steps"])
+        assert copied == done["size_bytes"]
+    for lane in lanes:
+        lane.end()
+    assert sum(lane.answers for lane in lanes) > 0
+    assert homes(pod) == before
+    assert epochs == sorted(set(epochs))
+    assert pod.ids(prompt_ids=PROMPT, max_tokens=40) == wanted
+    effects = last(pod)["effects"]
+    assert {effect["provenance"] for effect in effects} == {"measured"}
+    assert {"before", "during"} <= {effect["moment"] for effect in effects}
+
+
+def test_a_dry_run_shows_what_would_be_done_and_a_stale_token_is_refused(pod: RunningPod) -> None:
+    shown = ask(pod, "swap", placement="all-grace", dry_run=True)
+    assert shown["intent"] is None
+    assert placement(pod)["swap"] is None
+    assert shown["copies"] == sum(tier["in"] for tier in shown["tiers"])
+    assert shown["size_bytes"] == sum(node["size_bytes"] for node in shown["nodes"])
+    assert shown["seconds"]["provenance"] == "modelled"
+    done = swap(pod, "all-grace", if_token=shown["token"])
+    assert (done["state"], done["size_bytes"]) == ("done", shown["size_bytes"])
+    stale = ask(pod, "swap", placement="all-spark", if_token=shown["token"])
+    assert (stale["type"], stale["code"], stale["name"]) == ("error", 12, "STALE")
+    again = ask(pod, "swap", placement="all-grace")
+    assert (again["copies"], again["intent"]) == (0, None)
+
+
+def test_rollback_is_a_swap_to_the_map_before(pod: RunningPod) -> None:
+    assert ask(pod, "rollback")["code"] == 10
+    before = homes(pod)
+    swap(pod, "all-hbm")
+    back = ask(pod, "rollback")
+    assert wait_for(pod, back["intent"])["state"] == "done"
+    assert homes(pod) == before
+    assert not placement(pod)["swapped"]
+
+
+def test_an_abort_drops_what_was_staged(pod: RunningPod) -> None:
+    wanted = pod.ids(prompt_ids=PROMPT, max_tokens=16)
+    before = placement(pod)
+    lane = Lane(pod, wanted)
+    begun = ask(pod, "swap", placement="all-spark", rate_bytes_s=20_000)
+    other = ask(pod, "swap", placement="all-hbm")
+    assert (other["code"], other["name"]) == (11, "LOCKED")
+    pod.wait("some copies", lambda: placement(pod)["swap"]["copied_bytes"] > 0)
+    assert pod.status()["swap"]["phase"] == "staging"
+    assert ask(pod, "abort")["state"] == "cancelled"
+    pod.wait("the end", lambda: placement(pod)["swap"] is None)
+    assert last(pod)["intent"] == begun["intent"]
+    assert ask(pod, "abort")["state"] == "cancelled", "again is no error"
+    after = placement(pod)
+    assert (after["epoch"], after["digest"]) == (before["epoch"], before["digest"])
+    sparks = [node["slots_used"] for node in pod.status()["nodes"][1:]]
+    done = swap(pod, "all-spark")
+    assert done["state"] == "done", "slots of dropped copies are free again"
+    lane.end()
+    assert len(set(sparks)) == 1
+
+
+def test_bad_requests_are_one_sentence(pod: RunningPod) -> None:
+    assert ask(pod, "swap")["code"] == 2
+    assert ask(pod, "swap", placement="no-such")["code"] == 10
+    assert ask(pod, "swap", placement="optimised")["code"] == 2
+    assert ask(pod, "swap", placement="all-hbm", rate_bytes_s=0)["code"] == 2
+    assert ask(pod, "swap", plase="x")["code"] == 2
+    assert ask(pod, "abort")["code"] == 10

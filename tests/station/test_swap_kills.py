@@ -1,0 +1,119 @@
+"""Swaps in which a process is killed: the pod ends in one of the two maps, and tokens stay."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+from collections.abc import Callable
+
+import pytest
+
+from k3d.store.home import read_run_file
+from tests.station.conftest import RunningPod
+from tests.station.swapping import PROMPT, Lane, ask, last, placement, swap, wait_for
+
+Start = Callable[..., RunningPod]
+SLOW = 20_000
+"""Bytes a second at which a swap of the tiny pod takes seconds."""
+
+
+def copying(pod: RunningPod) -> Callable[[], bool]:
+    def begun() -> bool:
+        under_way = placement(pod)["swap"]
+        return under_way is not None and under_way["copied_bytes"] > 0
+
+    return begun
+
+
+def restart(pod: RunningPod, name: str) -> None:
+    pod.kill(name, signal.SIGKILL)
+    pod.processes[name].wait()
+    pod.start(name)
+
+
+def test_a_spark_killed_in_the_middle_pauses_the_swap_until_it_is_back(start_pod: Start) -> None:
+    pod = start_pod(2)
+    wanted = pod.ids(prompt_ids=PROMPT, max_tokens=40)
+    lane = Lane(pod, wanted)
+    begun = ask(pod, "swap", placement="all-spark", rate_bytes_s=4 * SLOW)
+    pod.wait("some copies", copying(pod))
+    pod.kill("spark-2", signal.SIGKILL)
+    pod.processes["spark-2"].wait()
+    pod.wait("the pause", lambda: "spark-2" in (placement(pod)["swap"]["paused"] or ""))
+    pod.start("spark-2")
+    done = wait_for(pod, begun["intent"])
+    assert done["state"] == "done"
+    lane.end()
+    assert pod.ids(prompt_ids=PROMPT, max_tokens=40) == wanted
+    restart(pod, "spark-1")  # it is filled for the map that is in force now
+    pod.wait_state("healthy")
+    assert pod.ids(prompt_ids=PROMPT, max_tokens=40) == wanted
+    node = pod.status()["nodes"][1]
+    assert node["slots_used"] == pod.status()["nodes"][2]["slots_used"] == 128
+
+
+def test_a_station_killed_in_the_middle_goes_on_when_it_is_back(start_pod: Start) -> None:
+    pod = start_pod(2)
+    wanted = pod.ids(prompt_ids=PROMPT, max_tokens=40)
+    begun = ask(pod, "swap", placement="all-spark", rate_bytes_s=SLOW)
+    pod.wait("some copies", copying(pod))
+    before = placement(pod)["digest"]
+    restart(pod, "station")
+    pod.wait_state("healthy")
+    found = placement(pod)
+    assert found["digest"] == before, "nothing had turned"
+    assert found["swap"]["intent"] == begun["intent"]
+    assert pod.ids(prompt_ids=PROMPT, max_tokens=40) == wanted
+    assert ask(pod, "abort")["state"] == "cancelled"
+    pod.wait("the end", lambda: placement(pod)["swap"] is None)
+    done = swap(pod, "all-spark")
+    assert done["state"] == "done"
+    restart(pod, "station")
+    pod.wait_state("healthy")
+    after = placement(pod)
+    assert after["swapped"]
+    assert (after["epoch"], after["digest"]) == (done["steps"][-1]["epoch"], done["digest"])
+    assert "still holds" in pod.log("station")
+    assert pod.ids(prompt_ids=PROMPT, max_tokens=40) == wanted
+
+
+def test_another_policy_on_the_command_line_is_what_the_operator_gets(start_pod: Start) -> None:
+    pod = start_pod(1, "--transport", "inproc")
+    swap(pod, "all-grace")
+    epoch = placement(pod)["epoch"]
+    pod.kill("station", signal.SIGTERM)
+    pod.processes["station"].wait()
+    pod.start("station", "--transport", "inproc", "--placement", "all-hbm")
+    pod.wait_state("healthy")
+    found = placement(pod)
+    assert not found["swapped"]
+    assert found["epoch"] == epoch + 1
+
+
+@pytest.mark.skipif("K3_SWAP_CAMPAIGN" not in os.environ, reason="minutes long; K3_SWAP_CAMPAIGN=N")
+@pytest.mark.parametrize("kills", [False, True])
+def test_campaign(start_pod: Start, seed: int, kills: bool) -> None:
+    """N swaps back and forth under eight lanes, with a random process killed in each, or not."""
+    draw = random.Random(seed)
+    pod = start_pod(2)
+    wanted = pod.ids(prompt_ids=PROMPT, max_tokens=40)
+    lanes = [] if kills else [Lane(pod, wanted) for _ in range(8)]
+    for number in range(int(os.environ["K3_SWAP_CAMPAIGN"])):
+        goal = ("all-spark", "layer-balanced", "contiguous")[number % 3]
+        begun = ask(pod, "swap", placement=goal, rate_bytes_s=draw.choice((SLOW * 20, SLOW * 80)))
+        stale = ask(pod, "swap", placement="all-hbm", if_token="0" * 16)
+        assert stale["code"] == 12
+        if kills:
+            name = draw.choice(("station", "spark-1", "spark-2"))
+            pod.wait("the moment", lambda: draw.random() < 0.05)
+            restart(pod, name)
+            pod.wait("the Station", lambda: read_run_file(pod.home, "station") is not None)
+            pod.wait_state("healthy")
+        done = wait_for(pod, begun["intent"])
+        assert done["state"] == "done"
+        assert last(pod)["digest"] == placement(pod)["digest"]
+        if kills:
+            assert pod.ids(prompt_ids=PROMPT, max_tokens=40) == wanted
+    for lane in lanes:
+        lane.end()
