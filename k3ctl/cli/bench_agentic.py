@@ -17,7 +17,7 @@ CACHES = {"on": (True,), "off": (False,), "both": (True, False)}
 
 @click.command("agentic")
 @click.option(
-    "--users", type=Numbers(1, 1024), default="1,2,4", show_default=True, metavar="N,N...",
+    "--users", type=Numbers(1, 1024), default="1,4", show_default=True, metavar="N,N...",
     help="Conversations at once.",
 )  # fmt: skip
 @click.option(
@@ -54,6 +54,7 @@ def agentic(
 ) -> None:
     """Speed of a user against speed of all in long conversations.
 
+    Takes some minutes, most of them without the prefix cache (--cache on leaves that out).
     Asks the running pod. Every conversation begins with the same history, every turn adds text,
     and answers go into the next turn as the model wrote them. The defaults are for a context of
     2,048 tokens.

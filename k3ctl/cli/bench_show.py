@@ -8,13 +8,12 @@ from typing import Any
 import click
 
 from k3ctl.cli import output as streams
+from k3ctl.cli.kept import keep
 from k3ctl.cli.options import Invocation
 from k3ctl.cli.table import wrapped
 from k3ctl.client.daemon import Daemon
 from k3ctl.client.environment import environment_of
 from k3ctl.client.held_out import HeldOut, read_held_out
-from k3ctl.client.receipts import NewReceipt, keep_receipt
-from k3d.errors import K3Error
 
 ANSWER_S = 600.0
 Figures = dict[str, Any]
@@ -60,7 +59,7 @@ def run_bench(
         environment = environment_of(station.status())
         held_out = read_held_out(invocation.home, station)
         figures = measure(station, held_out)
-    receipt_id = _keep(invocation, name, figures, environment)
+    receipt_id = keep(invocation, f"bench-{name}", figures, environment)
     document = {**figures, "environment": environment, "receipt": receipt_id}
     output.document(f"k3ctl.bench-{name}/1", document)
     output.lines(report(figures))
@@ -71,27 +70,6 @@ def run_bench(
     output.lines(wrapped(_label(figures, environment, receipt_id)))
     for metric, meaning in figures["definitions"].items():
         output.lines(wrapped(f"{metric}: {meaning}"))
-
-
-def _keep(invocation: Invocation, name: str, figures: Figures, environment: Figures) -> str | None:
-    context = click.get_current_context()
-    words = [f"--{key.replace('_', '-')} {_word(value)}" for key, value in context.params.items()]
-    receipt = NewReceipt(
-        kind=f"bench-{name}",
-        provenance=figures["provenance"],
-        command=" ".join([f"k3ctl bench {name}", *words]),
-        figures=figures,
-        environment=environment,
-    )
-    try:
-        return keep_receipt(invocation.home, receipt)
-    except K3Error as error:
-        invocation.output.note(f"the receipt was not kept: {error.message}")
-        return None
-
-
-def _word(value: object) -> str:
-    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
 def _label(figures: Figures, environment: Figures, receipt_id: str | None) -> str:

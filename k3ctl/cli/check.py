@@ -8,8 +8,8 @@ import click
 import msgspec
 
 from k3ctl.cli.check_text import difference_lines, report_lines
+from k3ctl.cli.kept import keep
 from k3ctl.cli.options import Invocation, home_options, json_option
-from k3ctl.cli.output import Output
 from k3ctl.client.check_cases import LONG_TOKENS, make_cases, make_long_cases, variants
 from k3ctl.client.check_run import Check
 from k3ctl.client.daemon import Daemon
@@ -17,8 +17,7 @@ from k3ctl.client.environment import environment_of
 from k3ctl.client.held_out import read_held_out
 from k3ctl.client.own_pods import pod_answers
 from k3ctl.client.pod_run import read_pod_run
-from k3ctl.client.receipts import NewReceipt, keep_receipt
-from k3d.errors import K3Error, Refused, TokensDiffer
+from k3d.errors import Refused, TokensDiffer
 
 ANSWER_S = 600.0
 POD_CASES = 16
@@ -92,7 +91,7 @@ def check(
         skipped = _run_pods(invocation, run, pod, status, few, full)
     settings = {"prompts": prompts, "tokens": tokens, "samplings": samplings, "full": full}
     document = _document(run, settings, status, held_out.source, skipped)
-    document["receipt"] = _kept(invocation, document, status)
+    document["receipt"] = keep(invocation, "check", dict(document), environment_of(status))
     output.document("k3ctl.check/1", document)
     output.lines(report_lines(run, document))
     if run.difference is not None:
@@ -149,23 +148,3 @@ def _document(
         "pods_skipped": skipped,
         "difference": None if run.difference is None else run.difference.as_json(),
     }
-
-
-def _kept(invocation: Invocation, document: dict[str, Any], status: dict[str, Any]) -> str | None:
-    receipt = NewReceipt(
-        kind="check",
-        provenance="measured",
-        command="k3ctl check",
-        figures=dict(document),
-        environment=environment_of(status),
-    )
-    return keep_or_say(invocation.output, invocation, receipt)
-
-
-def keep_or_say(output: Output, invocation: Invocation, receipt: NewReceipt) -> str | None:
-    """A receipt's id; None, with words, where it could not be kept."""
-    try:
-        return keep_receipt(invocation.home, receipt)
-    except K3Error as error:
-        output.note(f"the receipt was not kept: {error.message}")
-        return None

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from k3ctl.client.answer_figures import DEFINITIONS, figures_of, median, rounded, spread
-from k3ctl.client.bench_decode import labels_of, sides_of
+from k3ctl.client.bench_decode import TEXT_TOKENS, labels_of, sides_of
 from k3ctl.client.daemon import Daemon
 from k3ctl.client.held_out import HeldOut
 from k3ctl.client.timed_answer import TimedAnswer, take_answer, take_answers
@@ -25,9 +25,9 @@ def bench_lanes(
     rounds: int,
     progress: Progress,
 ) -> dict[str, Any]:
-    """Tokens a second of a user and of all, by lanes, plain and drafted in turns. Each lane asks
-    another question and writes exactly `tokens`."""
-    engine = station.engine()
+    """Tokens a second of a user and of all, by lanes, plain and drafted in turns. Each lane goes
+    on with another running text, which has no end of its own, and writes exactly `tokens`."""
+    engine, salt = station.engine(), uuid.uuid4().hex[:8]
     most = engine["lanes"]
     if max(lanes) > most:
         raise ConfigError(
@@ -42,7 +42,7 @@ def bench_lanes(
                 progress(f"round {turn + 1} of {rounds}: lanes: {count}, {side}")
                 bodies = [
                     {
-                        "messages": [{"role": "user", "content": held_out.question(index)}],
+                        "prompt_ids": held_out.text(index, TEXT_TOKENS), "cache_salt": salt,
                         "max_tokens": tokens, "min_tokens": tokens, "draft_rows": rows,
                     }
                     for index in range(count)
@@ -51,6 +51,7 @@ def bench_lanes(
     return {
         **labels_of(engine),
         "prompts_from": held_out.source,
+        "prompt_tokens": TEXT_TOKENS,
         "tokens": tokens,
         "rounds": rounds,
         "points": [

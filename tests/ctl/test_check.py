@@ -44,6 +44,7 @@ def test_pass_says_what_was_compared(k3ctl: K3ctl, station: FakeDaemon, home: Pa
     (receipt,) = station.receipts
     assert (receipt["kind"], receipt["provenance"]) == ("check", "measured")
     assert receipt["figures"]["result"] == "pass"
+    assert receipt["command"] == "k3ctl check --prompts 2 --tokens 24 --no-pods"
 
 
 def test_the_first_token_that_differs_is_shown(
