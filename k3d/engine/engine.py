@@ -58,6 +58,14 @@ class Limits:
 
 
 @dataclass
+class _Outcome:
+    """What a pass makes known, and the sequences that are over: (sequence, reason, stop id)."""
+
+    events: list[Event] = field(default_factory=list)
+    ends: list[tuple[Sequence, FinishReason, int | None]] = field(default_factory=list)
+
+
+@dataclass
 class Engine:
     """One model on one pod. Not thread-safe: one thread submits, cancels and steps."""
 
@@ -224,27 +232,27 @@ class Engine:
             taps: Ordered[Tensor | None] = [None] * len(parts)
             if result.taps is not None:
                 taps = result.taps.split([part.rows for part in parts])
-            events: list[Event] = []
+            out = _Outcome()
             fed: list[tuple[Sequence, int, Tensor]] = []
             used: list[int] = []
             for part, own, tapped in zip(parts, logits, taps, strict=True):
                 start = part.sequence.position
                 read = self._read_chunk if part.draft is None else self._read_round
-                used.append(read(part, own, events))
+                used.append(read(part, own, out))
                 if tapped is not None and part.sequence.lane is not None:
                     fed.append((part.sequence, start, tapped[: used[-1]]))
-            self._drafting.feed(fed)
+            self._drafting.feed(fed)  # before anyone leaves: their pages may be kept
         self._count_pass(parts, used, self.clock() - begun)
-        return events
+        return [*out.events, *(self._finish(*end) for end in out.ends)]
 
-    def _read_round(self, part: Part, logits: Tensor, events: list[Event]) -> int:
+    def _read_round(self, part: Part, logits: Tensor, out: _Outcome) -> int:
         """A lane's verification: its tokens become events, its accepted rows are committed.
         Returns the rows used."""
         sequence, draft = part.sequence, part.draft
         assert draft is not None
         good = _leading_numbers(logits)
         if good == 0:
-            events.append(self._fail(sequence, _not_numbers(sequence)))
+            out.events.append(self._fail(sequence, _not_numbers(sequence)))
             return 0
         forced = self.synthetic.next() if self.synthetic is not None else None
         verdict = judge(sequence, logits[:good], draft.tokens[: good - 1], forced)
@@ -254,28 +262,28 @@ class Engine:
         sequence.accepted += accepted
         self._totals.note_round(len(draft.tokens), accepted)
         self._drafting.learn(sequence, draft, accepted)
-        self._write(part, verdict, events)
+        self._write(part, verdict, out)
         return verdict.rows
 
-    def _read_chunk(self, part: Part, logits: Tensor, events: list[Event]) -> int:
+    def _read_chunk(self, part: Part, logits: Tensor, out: _Outcome) -> int:
         """A chunk is committed; the last one of a prompt gives the first token."""
         sequence = part.sequence
         if _leading_numbers(logits) < logits.shape[0]:
-            events.append(self._fail(sequence, _not_numbers(sequence)))
+            out.events.append(self._fail(sequence, _not_numbers(sequence)))
             return 0
         if sequence.request.prompt_logprobs and not sequence.written:
-            self._report_prompt(sequence, logits, events)
+            self._report_prompt(sequence, logits, out.events)
         if part.rows < sequence.behind:
             self._commit(part, part.rows)
         elif sequence.room == 0:  # only the prompt's log probabilities were asked for
             self._commit(part, part.rows)
-            events.append(self._finish(sequence, "length"))
+            out.ends.append((sequence, "length", None))
         else:
             verdict = judge(sequence, logits[-1:], ())
-            self._write(part, replace(verdict, rows=part.rows), events)
+            self._write(part, replace(verdict, rows=part.rows), out)
         return part.rows
 
-    def _write(self, part: Part, verdict: Verdict, events: list[Event]) -> None:
+    def _write(self, part: Part, verdict: Verdict, out: _Outcome) -> None:
         """Tokens into the sequence, rows into its lane, and the end if this is it."""
         sequence = part.sequence
         if sequence.first_token is None:
@@ -283,13 +291,13 @@ class Engine:
         logprobs: Ordered[TokenLogprob | None] = verdict.logprobs or [None] * len(verdict.tokens)
         for token, logprob in zip(verdict.tokens, logprobs, strict=True):
             position = len(sequence.tokens)
-            events.append(TokenEvent(sequence.request.id, token, position, logprob))
+            out.events.append(TokenEvent(sequence.request.id, token, position, logprob))
             sequence.tokens.append(token)
         self._commit(part, verdict.rows)
         if verdict.stop_id is not None:
-            events.append(self._finish(sequence, "stop", verdict.stop_id))
+            out.ends.append((sequence, "stop", verdict.stop_id))
         elif sequence.room == 0:
-            events.append(self._finish(sequence, "length"))
+            out.ends.append((sequence, "length", None))
 
     def _report_prompt(self, sequence: Sequence, logits: Tensor, events: list[Event]) -> None:
         """Row i of a chunk says how likely the prompt's next token was. A preempted lane reads
