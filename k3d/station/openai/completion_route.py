@@ -50,16 +50,23 @@ class CompletionRoute:
         self._metrics = metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        try:
-            with self._admission.body() as body:
+        with self._admission.body() as body:
+            try:
                 await self._receive(receive, body)
+            except ClientGone:
+                return
+            except ApiError as error:
+                body.clear()
+                await refuse(error, receive, send)
+                return
+            try:
                 await _while_there(receive, self._answer(body, scope["state"]["key"], send))
-        except ClientGone:
-            self._metrics.client_gone()
-        except StreamFailed:
-            return
-        except ApiError as error:
-            await refuse(error, receive, send)
+            except ClientGone:
+                self._metrics.client_gone()
+            except StreamFailed:
+                return
+            except ApiError as error:
+                await reply(send, error.body(), error.status, error.headers)
 
     async def _receive(self, receive: Receive, body: Body) -> None:
         try:

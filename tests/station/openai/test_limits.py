@@ -286,3 +286,14 @@ def test_reading_happens_beside_the_streams(start_api: Start) -> None:
 
 def test_limits_are_values(tmp_path: Path) -> None:
     assert replace(ApiLimits(), body_s=1).body_s == 1
+
+
+def test_a_refusal_keeps_its_connection(start_api: Start) -> None:
+    api = start_api("x")
+    for _ in range(3):
+        response = api.post("completions", prompt="")
+        assert response.status_code == 400
+        assert "connection" not in response.headers
+    assert api.completed(max_tokens=1)
+    assert api.server._server.server_state.total_requests == 4
+    assert len(api.server._server.server_state.connections) == 1
