@@ -67,10 +67,9 @@ def _report(figures: dict[str, Any]) -> list[str]:
     ]  # fmt: skip
     lines = table(["DECODING", "TOKENS/S", "TTFT", "TPOT"], rows, "lrrr")
     if figures["ratio"] is not None:
-        lines.append(
-            f"drafted over plain {figures['ratio']:.2f}, acceptance length "
-            f"{number(figures['acceptance_length'], 2)}"
-        )
+        lines.append(f"drafted over plain {figures['ratio']:.2f}")
+    if figures["acceptance_length"] is not None:
+        lines.append(f"acceptance length {figures['acceptance_length']:.2f}")
     if figures["acceptance_by_position"]:
         kept = [
             [str(each["draft"]), count(each["verified"]), percent(each["share"])]
@@ -78,7 +77,7 @@ def _report(figures: dict[str, Any]) -> list[str]:
         ]
         lines += ["", *table(["DRAFT", "VERIFIED", "KEPT"], kept, "rrr")]
     points = [[number(p["rows"], 2), f"{p['pass_ms']:.1f} ms"] for p in costs["points"]]
-    lines += ["", *table(["ROWS", "PASS"], points, "rr")]
+    lines += ["", *table(["ROWS", "PASS"], points, "rr")] if points else [""]
     if costs["fit"] is not None:
         fit = costs["fit"]
         lines.append(

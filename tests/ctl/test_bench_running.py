@@ -70,6 +70,10 @@ def test_made_up_acceptance_is_called_so(k3ctl: K3ctl, station: FakeDaemon, home
     assert (ran.document["provenance"], ran.document["synthetic_acceptance"]) == ("simulated", 3.5)
     assert station.receipts[0]["provenance"] == "simulated"
     assert "SYNTHETIC ACCEPTANCE of 3.5" in k3ctl("bench", "lanes", "--lanes", "1").out
+    decode = k3ctl("bench", "decode", "--rounds", "1", "--json").document
+    assert set(decode["tokens_per_s"]) == {"drafted"}  # no request is decoded plainly there
+    assert decode["pass"]["points"] == []
+    assert k3ctl("bench", "decode", "--rounds", "1").code == 0
 
 
 def test_lanes_ask_so_many_at_once(k3ctl: K3ctl, station: FakeDaemon, home: Path) -> None:
