@@ -15,6 +15,7 @@ from typing import NoReturn
 
 from k3d import __version__
 from k3d.errors import ConfigError, ExitCode, K3Error
+from k3d.staging.arguments import add_bank_verbs
 
 MOST_TOKENS = 2**20
 """The longest context that Kimi-K3 has."""
@@ -94,6 +95,7 @@ def _parser() -> argparse.ArgumentParser:
     check.add_argument("--placement", help="placement policy, a name or a TOML file")
     check.add_argument("--json", action="store_true", help="errors as JSON too")
     check.set_defaults(run=_check, transport=None, chunk=None)
+    add_bank_verbs(verbs)
     for daemon in (station, spark, bench, check):
         daemon.add_argument("--home", help="K3 home; see k3d(8)")
         daemon.add_argument("--pod", default="embedded", help="pod description, a name or a file")

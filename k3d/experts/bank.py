@@ -15,11 +15,17 @@ from k3d.experts.source import ExpertSource
 from k3d.model.checkpoint import Checkpoint
 from k3d.safetensors_header import TensorEntry
 
-__all__ = ["Bank", "bank_path", "build_bank", "open_or_build", "slice_of", "whole_header"]
+__all__ = ["Bank", "bank_path", "build_bank", "open_or_build", "slice_of", "station_source"]
 
 
-def bank_path(folder: Path, model_name: str, model_digest: str) -> Path:
-    return folder / f"{model_name}-{model_digest[:12]}.bank"
+def bank_path(folder: Path, model_name: str, model_digest: str, *, recast: bool = False) -> Path:
+    return folder / f"{model_name}-{model_digest[:12]}{'.nvfp4' if recast else ''}.bank"
+
+
+def station_source(checkpoint: Checkpoint, folder: Path) -> ExpertSource:
+    """The experts as the Station serves them: recast if such a bank is staged, else as released."""
+    staged = bank_path(folder, checkpoint.folder.name, checkpoint.digest, recast=True)
+    return ExpertSource(checkpoint, as_nvfp4=staged.exists())
 
 
 def whole_header(source: ExpertSource) -> BankHeader:

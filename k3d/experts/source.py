@@ -24,6 +24,8 @@ from k3d.model.checkpoint import Checkpoint
 from k3d.safetensors_header import TensorEntry
 
 PROJECTIONS = ("w1", "w3", "w2")
+UNKNOWN_EXPONENT = -100
+"""As many bytes in a header as a real one."""
 _LARGEST_NVFP4 = 6.0 * 448.0
 _LARGEST_CODE = 6.0
 _LARGEST_E8M0 = 252  # 6 * 2^126 is beyond float32
@@ -39,26 +41,12 @@ class ExpertSource:
     def __init__(self, checkpoint: Checkpoint, *, as_nvfp4: bool = False) -> None:
         self.checkpoint = checkpoint
         config = checkpoint.config
-        first = self._name(config.moe_layers[0], 0, "w1")
-        self._packed = f"{first}.weight_packed" in checkpoint
-        self._divides = f"{first}.weight_global_scale" in checkpoint
-        self._format: ExpertFormat = "mxfp4" if self._packed and not self._divides else "nvfp4"
-        self._down_scales: dict[tuple[int, int], Tensor] = {}
-        unbounded = ExpertShape(
-            layers=config.moe_layers,
-            experts=config.experts,
-            latent=config.latent_size,
-            width=config.expert_width,
-            top_k=config.top_k,
-            format=self._format,
-            situ_beta=config.situ_beta,
-            situ_linear_beta=config.situ_linear_beta,
-            grid_exponents=(),
-        )
+        self._format, self._packed, self._divides = _release_of(checkpoint)
+        released = _shape(checkpoint, self._format)
         exponents = tuple(
             grid_exponent(
                 self._largest_down(layer),
-                unbounded.atom_columns,
+                released.atom_columns,
                 config.situ_bound,
                 config.routed_scaling,
             )
@@ -69,7 +57,7 @@ class ExpertSource:
         if as_nvfp4 and stored == "mxfp4":
             self.recast_from, stored = stored, "nvfp4"
         self.shape = ExpertShape(
-            **{**unbounded.__dict__, "format": stored, "grid_exponents": exponents}
+            **{**released.__dict__, "format": stored, "grid_exponents": exponents}
         )
 
     def record(self, layer: int, expert: int) -> bytes:
@@ -107,7 +95,7 @@ class ExpertSource:
                     self.checkpoint.claim(self._tensor_names(layer, expert, name))
 
     def _name(self, layer: int, expert: int, projection: str) -> str:
-        return f"model.layers.{layer}.block_sparse_moe.experts.{expert}.{projection}"
+        return _name(layer, expert, projection)
 
     def _tensor_names(self, layer: int, expert: int, projection: str) -> list[str]:
         name = self._name(layer, expert, projection)
@@ -175,3 +163,36 @@ class ExpertSource:
                 scales = self.checkpoint.peek(f"{name}.weight_scale", shape, *self._scale_dtypes)
                 largest = max(largest, _LARGEST_CODE * 2.0 ** (int(scales.max()) - 127))
         return largest
+
+
+def planned_shape(checkpoint: Checkpoint, *, as_nvfp4: bool = False) -> ExpertShape:
+    """The shape of an ExpertSource without reading scales: all is right but its grid."""
+    release, _, _ = _release_of(checkpoint)
+    return _shape(checkpoint, "nvfp4" if as_nvfp4 else release)
+
+
+def _release_of(checkpoint: Checkpoint) -> tuple[ExpertFormat, bool, bool]:
+    """The format, whether names are the packed ones, and whether global scales divide."""
+    first = _name(checkpoint.config.moe_layers[0], 0, "w1")
+    packed = f"{first}.weight_packed" in checkpoint
+    divides = f"{first}.weight_global_scale" in checkpoint
+    return ("mxfp4" if packed and not divides else "nvfp4"), packed, divides
+
+
+def _shape(checkpoint: Checkpoint, form: ExpertFormat) -> ExpertShape:
+    config = checkpoint.config
+    return ExpertShape(
+        layers=config.moe_layers,
+        experts=config.experts,
+        latent=config.latent_size,
+        width=config.expert_width,
+        top_k=config.top_k,
+        format=form,
+        situ_beta=config.situ_beta,
+        situ_linear_beta=config.situ_linear_beta,
+        grid_exponents=(UNKNOWN_EXPONENT,) * len(config.moe_layers),
+    )
+
+
+def _name(layer: int, expert: int, projection: str) -> str:
+    return f"model.layers.{layer}.block_sparse_moe.experts.{expert}.{projection}"

@@ -78,6 +78,10 @@ class Checkpoint:
     def __contains__(self, name: str) -> bool:
         return name in self._entries
 
+    def names(self) -> list[str]:
+        """Every tensor of the text model."""
+        return list(self._entries)
+
     def entry(self, name: str) -> TensorEntry:
         try:
             return self._entries[name]
@@ -130,6 +134,10 @@ class Checkpoint:
         for name, entry in self._entries.items():
             if EXPERTS not in name and name not in self.digests:
                 self.digests[name] = _hash_at(entry)
+
+    def forget_reads(self) -> None:
+        """Count nothing as consumed, to read some of it again."""
+        self._unread = set(self._entries)
 
     def finish(self) -> Leftover:
         """Refuse a checkpoint that holds text tensors nobody read."""

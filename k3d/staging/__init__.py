@@ -1,0 +1,1 @@
+"""Banks of a pod: building, sending, verifying, repairing and clearing them away."""

@@ -1,0 +1,111 @@
+"""Which files of banks/ nothing needs: what a map in force, or its way back, never needs them for.
+
+Kept are: whole banks of a model that a pod here serves; slices of a map in force or of the one
+before it; everything of a model or map that cannot be told. Unfinished files go when nobody writes
+them and the bank that they were for is there or is not wanted either.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from k3d.errors import BankError
+from k3d.experts.bank_file import Bank, EarlierBank
+from k3d.staging.bank_names import PlacedBank, find_banks, find_partials
+
+
+@dataclass(frozen=True)
+class Needs:
+    """What is in force. `maps` are digests of placement maps, `models` of checkpoints."""
+
+    models: frozenset[str]
+    maps: frozenset[str]
+
+
+@dataclass(frozen=True)
+class Clearing:
+    """A file of banks/ and why it stays or goes."""
+
+    node: str
+    path: Path
+    size_bytes: int
+    removable: bool
+    reason: str
+
+
+def plan_clearing(banks: Path, needs: Needs) -> list[Clearing]:
+    """Every bank and unfinished file with its verdict."""
+    found = [_of_bank(placed, needs) for placed in find_banks(banks)]
+    kept = {clearing.path for clearing in found if not clearing.removable}
+    return found + [_of_partial(banks, path, kept) for path in find_partials(banks)]
+
+
+def clear(clearings: list[Clearing]) -> list[Clearing]:
+    """Remove what is removable; those that were removed. Raises BankError naming what cannot be."""
+    removed = []
+    for clearing in clearings:
+        if not clearing.removable:
+            continue
+        try:
+            clearing.path.unlink(missing_ok=True)
+        except OSError as error:
+            raise BankError(f"{clearing.path} cannot be removed: {error.strerror}") from error
+        removed.append(clearing)
+    return removed
+
+
+def _of_bank(placed: PlacedBank, needs: Needs) -> Clearing:
+    def verdict(removable: bool, reason: str) -> Clearing:
+        return Clearing(placed.node, placed.path, _size(placed.path), removable, reason)
+
+    try:
+        bank = Bank(placed.path)
+    except EarlierBank:
+        return verdict(False, "is of an earlier format; its Station builds it again")
+    except BankError as error:
+        return verdict(False, f"cannot be told: {error.message}")
+    bank.close()
+    header = bank.header
+    if header.model_digest not in needs.models:
+        return verdict(True, f"no pod here serves model {header.model_digest[:12]}")
+    if header.map_digest is None:
+        return verdict(False, "the Station serves from it")
+    if header.map_digest in needs.maps:
+        return verdict(False, "a map in force, or the one before it, needs it")
+    return verdict(True, f"no map in force is {header.map_digest[:8]}")
+
+
+def _of_partial(banks: Path, path: Path, kept: set[Path]) -> Clearing:
+    node = "station" if path.parent == banks else path.parent.name
+    whole = path.with_name(path.name[1:].removesuffix(".partial"))
+    if being_written(path):
+        removable, reason = False, "is being written"
+    elif whole in kept:
+        removable, reason = True, f"{whole.name} is whole"
+    else:
+        removable, reason = False, "an interrupted build or transfer can go on with it"
+    return Clearing(node, path, _size(path), removable, reason)
+
+
+def being_written(path: Path) -> bool:
+    try:
+        descriptor = os.open(path, os.O_RDONLY)
+    except OSError:
+        return True
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_blocks * 512
+    except OSError:
+        return 0

@@ -1,0 +1,51 @@
+"""What the pods of a home need of its banks: models and maps in force."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from k3d.errors import K3Error, Refused
+from k3d.model.checkpoint import Checkpoint
+from k3d.placement.pod import PodDescription, load_pod, model_directory
+from k3d.staging.clear import Needs
+from k3d.store.state import StateReader
+
+
+def needs_of(home: Path, pod: str) -> Needs:
+    """Of the pod that came up last and the one named. Raises Refused where that cannot be told:
+    without a map in force, while a change is under way, with a checkpoint that cannot be read."""
+    with StateReader.open(home) as state:
+        newest = state.placement_map()
+        if newest is None:
+            raise Refused(
+                "no placement map was ever in force here, so nothing tells which banks are needed",
+                hint="bring the pod up once: k3ctl pod up",
+            )
+        under_way = [*state.intents(state="planned"), *state.intents(state="running")]
+        if under_way:
+            raise Refused(
+                f"a change is under way: {under_way[0].kind} {under_way[0].id}",
+                hint="wait until it is done",
+            )
+        before = state.placement_map(newest.epoch - 1) if newest.epoch > 1 else None
+        stored = state.pod()
+    maps = {found.digest for found in (newest, before) if found is not None}
+    pods = [load_pod(pod, home)]
+    if stored is not None:
+        pods.append(msgspec.convert(stored.description, PodDescription, strict=False))
+    return Needs(frozenset(_digest(each, home) for each in pods), frozenset(maps))
+
+
+def _digest(pod: PodDescription, home: Path) -> str:
+    folder = model_directory(pod, home)
+    try:
+        if folder is None:
+            raise Refused(f"pod {pod.name} names no model")
+        return Checkpoint(folder).digest
+    except K3Error as error:
+        raise Refused(
+            f"which model pod {pod.name} serves cannot be told: {error.message}",
+            hint="nothing was removed",
+        ) from error

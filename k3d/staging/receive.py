@@ -1,0 +1,272 @@
+"""Receiving banks: every record is hashed before it is written, the bank is published whole."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from time import monotonic
+
+from blake3 import blake3
+
+from k3d import __version__
+from k3d.errors import BankError, FabricError, HandshakeRefused, K3Error, NotFound
+from k3d.experts.bank_file import PREFIX, Bank, BankLayout, Manifest, RecordOrder, decode_header
+from k3d.experts.bank_writer import BankWriter, replace_record
+from k3d.staging.bank_names import bank_suffix, check_name
+from k3d.staging.disk_space import begun_bytes, free_bytes
+from k3d.staging.pieces import Pieces, Put
+from k3d.staging.wire import Answer, Channel, Checking, Offer, Stored, Wanted, Welcome
+
+GREETING_S = 5.0
+PIECE_BYTES = 2 * 2**20
+"""Received records are hashed and written in pieces of about this size, at least one."""
+TELL_S = 1.0
+MOST_MANIFEST_BYTES = 512 * 2**20
+MOST_CALLERS = 8
+
+log = logging.getLogger(__name__)
+
+
+class Receiver:
+    """Takes banks for one node into `folder`. `address` is where it listens."""
+
+    def __init__(self, folder: Path, node: str, secret: bytes, host: str, port: int) -> None:
+        self.folder = folder
+        self.node = node
+        self._secret = secret
+        self._stopping = threading.Event()
+        self._callers = threading.BoundedSemaphore(MOST_CALLERS)
+        try:
+            family = socket.AF_INET6 if ":" in host else socket.AF_INET
+            self._sock = socket.create_server((host, port), family=family)
+        except OSError as error:
+            raise FabricError(
+                f"{node} cannot listen on {host}:{port}: {error.strerror or error}",
+                hint="choose another address with --listen",
+            ) from None
+        found = self._sock.getsockname()
+        self.address = f"[{found[0]}]:{found[1]}" if ":" in found[0] else f"{found[0]}:{found[1]}"
+
+    def run(self, transfers: int | None = None) -> None:
+        """Serve until `stop`, or until so many transfers ended well."""
+        left = threading.Semaphore(0)
+        self._sock.settimeout(0.2)
+        done = 0
+        while not self._stopping.is_set():
+            while left.acquire(blocking=False):
+                done += 1
+            if transfers is not None and done >= transfers:
+                return
+            try:
+                sock, _ = self._sock.accept()
+            except (TimeoutError, OSError):
+                continue
+            if not self._callers.acquire(blocking=False):
+                sock.close()
+                continue
+            threading.Thread(target=self._serve, args=(sock, left), daemon=True).start()
+
+    def stop(self) -> None:
+        self._stopping.set()
+
+    def close(self) -> None:
+        self.stop()
+        self._sock.close()
+
+    def _serve(self, sock: socket.socket, ended: threading.Semaphore) -> None:
+        channel = Channel(sock, "the sender")
+        try:
+            channel.allow(GREETING_S)
+            self._take(channel)
+            ended.release()
+        except FabricError as error:
+            log.warning("%s: a transfer ended: %s", self.node, error)
+        except K3Error as error:
+            log.warning("%s: %s", self.node, error)
+            channel.refuse(error)
+        except OSError as error:
+            log.warning("%s: %s", self.node, error)
+            channel.refuse(BankError(f"{self.node}: {error.strerror or error}"))
+        finally:
+            channel.close()
+            self._callers.release()
+
+    def _take(self, channel: Channel) -> None:
+        welcome = Welcome(channel, self._secret)
+        offer = welcome.hear()
+        self._check(offer)
+        channel.allow(30.0)
+        path = self.folder / offer.name
+        manifest = _manifest_at(path, offer)
+        has = manifest is not None
+        welcome.answer(Answer(self.node, has))
+        if manifest is None:
+            manifest = _receive_manifest(channel, offer)
+        transfer = Transfer(channel, path, manifest, offer.look_only)
+        if has:
+            transfer.mend()
+        elif offer.look_only:
+            channel.send(Wanted([(0, manifest.layout.count)], 0))
+        else:
+            transfer.fill()
+
+    def _check(self, offer: Offer) -> None:
+        check_name(offer.name)
+        if offer.version != __version__:
+            raise HandshakeRefused(
+                f"{self.node} runs k3d {__version__}, the sender {offer.version}",
+                hint="install the same k3pod on every node",
+            )
+        if offer.node != self.node:
+            raise NotFound(
+                f"{self.node} answered where {offer.node} was called",
+                hint="two addresses are swapped: check the pod description",
+            )
+        if not PREFIX.size < offer.manifest_bytes <= offer.size_bytes:
+            raise BankError(f"the offer of {offer.name} contradicts itself")
+
+
+class Transfer:
+    """The records of one bank, from a channel to the disk."""
+
+    def __init__(
+        self, channel: Channel, path: Path, manifest: Manifest, look_only: bool = False
+    ) -> None:
+        self._channel = channel
+        self._path = path
+        self._manifest = manifest
+        self._look_only = look_only
+        self._layout = manifest.layout
+        self._size = manifest.header.record_bytes
+        self._told_s = monotonic()
+        self._checked_bytes = 0
+
+    def fill(self) -> None:
+        """A bank that is not there, or not whole."""
+        free = free_bytes(self._path.parent)
+        have = begun_bytes(self._path)
+        if free is not None and self._layout.size_bytes - have > free:
+            raise BankError(
+                f"{self._path.parent} has {free} bytes free and {self._path.name} needs "
+                f"{self._layout.size_bytes - have}",
+                hint="free space there",
+            )
+        with BankWriter(
+            self._path, self._manifest.header, self._manifest, progress=self._checked
+        ) as writer:
+            lacking = sorted(writer.missing)
+            self._channel.send(Wanted(runs_of(lacking), writer.kept, writer.discarded))
+            self._take(runs_of(lacking), writer.put_run)
+            writer.publish()
+        self._channel.send(Stored(self._layout.count, 0))
+
+    def mend(self) -> None:
+        """A bank that is there: what does not match its hash is sent again."""
+        bank = Bank(self._path)
+        try:
+            lacking = []
+            for index in range(self._layout.count):
+                if not self._sound(bank, index):
+                    lacking.append(index)
+                self._checked()
+        finally:
+            bank.close()
+        self._channel.send(Wanted(runs_of(lacking), self._layout.count - len(lacking)))
+        if self._look_only:
+            return
+        self._take([(index, 1) for index in lacking], self._replace)
+        self._channel.send(Stored(self._layout.count, len(lacking)))
+
+    def _replace(self, index: int, record: memoryview) -> None:
+        replace_record(self._path, self._manifest, index, record)
+
+    def _sound(self, bank: Bank, index: int) -> bool:
+        try:
+            return blake3(bank.read(index)).digest() == self._manifest.digest(index)
+        except OSError:
+            return False  # what cannot be read is written again
+
+    def _take(self, runs: list[tuple[int, int]], put: Put) -> None:
+        """Receive the records of these runs and `put` them, a piece of neighbours at a time, while
+        the next ones come in."""
+        most = max(1, PIECE_BYTES // self._size)
+        pieces = [
+            (first + done, min(most, count - done))
+            for first, count in runs
+            for done in range(0, count, most)
+        ]
+        buffer_bytes = max((count for _, count in pieces), default=0) * self._size
+        with Pieces(put, buffer_bytes) as taken:
+            for first, count in pieces:
+                buffer = taken.buffer()[: count * self._size]
+                self._channel.receive_into(buffer)
+                taken.put(first, buffer)
+
+    def _checked(self) -> None:
+        """Keep the sender patient while what is here is hashed."""
+        self._checked_bytes += self._size
+        if monotonic() - self._told_s >= TELL_S:
+            self._told_s = monotonic()
+            self._channel.send(Checking(self._checked_bytes, self._layout.size_bytes))
+
+
+def runs_of(indexes: list[int]) -> list[tuple[int, int]]:
+    """Ascending indexes as (first, number) of unbroken runs."""
+    runs: list[tuple[int, int]] = []
+    for index in indexes:
+        if runs and sum(runs[-1]) == index:
+            runs[-1] = (runs[-1][0], runs[-1][1] + 1)
+        else:
+            runs.append((index, 1))
+    return runs
+
+
+def _manifest_at(path: Path, offer: Offer) -> Manifest | None:
+    """The manifest of the bank that is there, if it is the offered one."""
+    try:
+        bank = Bank(path)
+    except BankError:
+        return None
+    bank.close()
+    same = blake3(bank.manifest.raw).digest() == offer.manifest_digest
+    return bank.manifest if same else None
+
+
+def _receive_manifest(channel: Channel, offer: Offer) -> Manifest:
+    """The offered manifest off the wire. Raises BankError unless it is that."""
+    name = offer.name
+    if offer.manifest_bytes > MOST_MANIFEST_BYTES:
+        raise BankError(f"the manifest of {name} is {offer.manifest_bytes} bytes: too many")
+    raw = bytearray(offer.manifest_bytes)
+    channel.receive_into(memoryview(raw))
+    if blake3(raw).digest() != offer.manifest_digest:
+        raise BankError(f"the manifest of {name} was damaged on the way", hint="send it again")
+    _, length, _, _ = PREFIX.unpack_from(raw)
+    encoded = bytes(raw[PREFIX.size : PREFIX.size + length])
+    header = decode_header(encoded, name)
+    layout = BankLayout(header, encoded, RecordOrder(header.shape, header.held))
+    table = layout.table_start
+    manifest = Manifest(layout, bytes(raw[table : table + 32 * layout.count]))
+    if manifest.raw != raw or layout.size_bytes != offer.size_bytes:
+        raise BankError(f"the manifest of {name} contradicts itself", hint="build the bank again")
+    if not name.endswith(bank_suffix(header)):
+        raise BankError(f"{name} is the name of another bank than the one offered")
+    return manifest
+
+
+@contextmanager
+def receiving(receiver: Receiver) -> Iterator[Receiver]:
+    """A receiver that serves in a thread of its own until the context ends."""
+    thread = threading.Thread(target=receiver.run, name=f"{receiver.node}-receiver", daemon=True)
+    thread.start()
+    try:
+        yield receiver
+    finally:
+        receiver.stop()
+        thread.join()
+        with suppress(OSError):
+            receiver.close()

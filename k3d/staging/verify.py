@@ -1,0 +1,145 @@
+"""Verifying banks: every byte is read again and hashed again; what is wrong is named."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from blake3 import blake3
+
+from k3d.errors import BankError
+from k3d.experts.bank_file import (
+    HASH_BYTES,
+    PREFIX,
+    Bank,
+    BankLayout,
+    RecordOrder,
+    decode_header,
+)
+from k3d.staging.bank_names import PlacedBank, model_of
+from k3d.staging.pace import Pace
+from k3d.staging.progress import Progress
+
+Part = Literal["manifest", "record"]
+MOST_SUSPECTS = 32
+
+
+@dataclass(frozen=True)
+class Damage:
+    """One thing that is wrong with a bank, and what became of it.
+
+    `layer` and `expert` are None for a manifest that is damaged as a whole.
+    """
+
+    node: str
+    path: Path
+    part: Part
+    reason: str
+    layer: int | None = None
+    expert: int | None = None
+    repaired: bool = False
+    unrepaired_because: str | None = None
+
+
+@dataclass
+class Examined:
+    """What reading a bank, or some of its records, found."""
+
+    bank: PlacedBank
+    records: int = 0
+    size_bytes: int = 0
+    damages: list[Damage] = field(default_factory=list)
+
+
+def verify_bank(
+    placed: PlacedBank,
+    pace: Pace,
+    progress: Progress,
+    indexes: Iterable[int] | None = None,
+) -> Examined:
+    """Read and hash the records at `indexes`, by default all, and the manifest in any case."""
+    examined = Examined(placed)
+    try:
+        bank = Bank(placed.path)
+    except BankError as error:
+        examined.damages = _manifest_damages(placed, error)
+        return examined
+    try:
+        if model_of(placed.path.name, bank.header) is None:
+            reason = (
+                f"bank {placed.path.name} is of model {bank.header.model_digest[:12]}, slice "
+                f"{bank.header.slice_index + 1} of {bank.header.slice_count}: not as it is named"
+            )
+            examined.damages.append(Damage(placed.node, placed.path, "manifest", reason))
+        size = bank.header.record_bytes
+        for index in range(len(bank.order)) if indexes is None else indexes:
+            pace.take(size)
+            reason = _record_damage(bank, index)
+            if reason is not None:
+                examined.damages.append(
+                    Damage(placed.node, placed.path, "record", reason, *bank.order[index])
+                )
+            examined.records += 1
+            examined.size_bytes += size
+            progress.add(size)
+    finally:
+        bank.close()
+    return examined
+
+
+def _record_damage(bank: Bank, index: int) -> str | None:
+    try:
+        record = bank.read(index)
+    except OSError as error:
+        return f"cannot be read: {error.strerror}"
+    found = blake3(record).digest()
+    return None if found == bank.manifest.digest(index) else "does not match its hash"
+
+
+def _manifest_damages(placed: PlacedBank, error: BankError) -> list[Damage]:
+    """The damage of a manifest, and of the hashes in it that can be told to be wrong."""
+    damages = [Damage(placed.node, placed.path, "manifest", error.message)]
+    damages += [
+        Damage(placed.node, placed.path, "manifest", "its hash is damaged, or its record is", *who)
+        for who in _suspects(placed.path)
+    ]
+    return damages
+
+
+def _suspects(path: Path) -> list[tuple[int, int]]:
+    """Experts whose hash and record differ, in a bank whose header at least is whole."""
+    try:
+        with path.open("rb") as file:
+            prefix = file.read(PREFIX.size)
+            if len(prefix) < PREFIX.size:
+                return []
+            _, length, digest, _ = PREFIX.unpack(prefix)
+            if length > path.stat().st_size:
+                return []
+            encoded = file.read(length)
+            if blake3(encoded).digest() != digest:
+                return []
+            header = decode_header(encoded, path.name)
+            layout = BankLayout(header, encoded, RecordOrder(header.shape, header.held))
+            hashes = file.read(layout.count * HASH_BYTES)
+            file.seek(layout.data_start)
+            wrong = []
+            for index in range(layout.count):
+                record = file.read(header.record_bytes)
+                if blake3(record).digest() != hashes[index * HASH_BYTES :][:HASH_BYTES]:
+                    wrong.append(layout.order[index])
+                if len(wrong) == MOST_SUSPECTS:
+                    break
+            return wrong
+    except (OSError, BankError):
+        return []
+
+
+def bank_bytes(placed: PlacedBank) -> int:
+    """Size of a file; 0 where it cannot be told."""
+    try:
+        return placed.path.stat().st_size
+    except OSError:
+        return 0
