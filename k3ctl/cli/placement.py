@@ -1,4 +1,5 @@
-"""k3ctl placement: plan where experts live, see what it costs, measure what tiers cost."""
+"""k3ctl placement: plan where experts live, see what it costs, measure what tiers cost. The verbs
+that change the map in force are in placement_swap.py."""
 
 from __future__ import annotations
 
@@ -9,6 +10,7 @@ from typing import Any, TypeVar
 import click
 
 from k3ctl.cli.options import Invocation, Real, home_options, json_option
+from k3ctl.cli.placement_swap import abort, rollback, status, swap
 from k3d.errors import K3Error
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
@@ -19,7 +21,11 @@ SHOWN_TOKENS = 20_000
 
 @click.group()
 def placement() -> None:
-    """Plan where experts live, and see what it costs."""
+    """Plan where experts live, see what it costs, and swap it under traffic."""
+
+
+for _verb in (swap, status, abort, rollback):
+    placement.add_command(_verb)
 
 
 def _pod_options(command: Decorated) -> Decorated:
@@ -61,7 +67,7 @@ def plan_(
 ) -> None:
     """Plan a placement map from a trace.
 
-    Nothing is moved: bring a pod up with --placement MAP.json to serve it.
+    Nothing is moved: serve the map with placement swap MAP.json, or pod up --placement MAP.json.
     """
     from k3ctl.cli.numpy_extra import require_numpy
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from k3ctl.cli.output import Output
+from k3ctl.cli.placement_swap_text import progress_line
 from k3ctl.cli.reasons import about
 from k3ctl.cli.table import (
     count,
@@ -33,6 +34,7 @@ def status_lines(document: Document, output: Output) -> list[str]:
             f"{str(model.get('digest'))[:12]}; epoch {document.get('epoch')}"
         ),
         cut(f"placement {document.get('placement')}, transport {document.get('transport')}"),
+        *_swap(document),
         *_api(document),
         "",
         *_node_table(document, output),
@@ -43,6 +45,11 @@ def status_lines(document: Document, output: Output) -> list[str]:
         *_labels(document),
     ]
     return lines
+
+
+def _swap(document: Document) -> list[str]:
+    swap = document.get("swap")
+    return wrapped(f"a swap is {progress_line(swap)}") if swap else []
 
 
 def _api(document: Document) -> list[str]:

@@ -67,6 +67,17 @@ class Daemon:
             self._check(response)
         return list(self._decode(response.content).get("ids", []))
 
+    def placement(self) -> dict[str, Any]:
+        """The map in force, the swap under way and the last one."""
+        return self._get("/placement", "k3d.placement/1")
+
+    def change_placement(self, verb: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        """swap, rollback or abort."""
+        with self._sentences():
+            response = self._client.post(f"/placement/{verb}", json=dict(body))
+            self._check(response)
+        return self._decode(response.content)
+
     def shut_down(self) -> None:
         with self._sentences():
             self._check(self._client.post("/shutdown"))

@@ -134,6 +134,8 @@ def _swap(
     else:
         document["seconds"] = (intent.updated_ms - intent.created_ms) / 1000
     swaps = reconciler.swaps
+    if intent.state == "failed":
+        document["reason"] = swaps.reason(intent.id)
     document["steps"] = [asdict(step) for step in swaps.steps(intent.id)]
     document["effects"] = [asdict(effect) for effect in swaps.effects(intent.id)]
     return document

@@ -72,6 +72,15 @@ class SwapReader:
         )
         return [SwapEffect(*row) for row in rows]
 
+    def reason(self, intent_id: str) -> str | None:
+        """The newest event of a swap."""
+        row = self._reader.row(
+            "SELECT message FROM event WHERE kind = 'swap' AND detail ->> '$.intent' = ? "
+            "ORDER BY id DESC LIMIT 1",
+            (intent_id,),
+        )
+        return None if row is None else row[0]
+
     def map_of(self, epoch: int) -> StoredMap | None:
         return self._reader.placement_map(epoch)
 

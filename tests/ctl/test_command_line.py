@@ -23,7 +23,8 @@ COMMANDS = [
     ["init"], ["pod", "up"], ["pod", "down"], ["pod", "status"], ["chat"], ["health"], ["logs"],
     ["bank", "census"], ["bank", "ledger"], ["trace", "show"], ["trace", "diff"],
     ["trace", "import"], ["placement", "plan"], ["placement", "simulate"],
-    ["placement", "measure"], ["check"], ["bench", "pod"],
+    ["placement", "measure"], ["placement", "swap"], ["placement", "status"],
+    ["placement", "abort"], ["placement", "rollback"], ["check"], ["bench", "pod"],
     ["bench", "decode"], ["bench", "lanes"], ["bench", "prompt"], ["bench", "agentic"], ["help"],
 ]  # fmt: skip
 MEASURING = [["bench", "pod"], ["placement", "measure"]]

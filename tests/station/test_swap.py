@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
+from k3ctl.cli.main import run
+from k3d.store.state import StateReader
+from k3d.store.swaps import SwapReader
 from tests.station.conftest import RunningPod
 from tests.station.swapping import PROMPT, Lane, ask, last, placement, swap, wait_for
 
@@ -100,3 +105,49 @@ def test_bad_requests_are_one_sentence(pod: RunningPod) -> None:
     assert ask(pod, "swap", placement="all-hbm", rate_bytes_s=0)["code"] == 2
     assert ask(pod, "swap", plase="x")["code"] == 2
     assert ask(pod, "abort")["code"] == 10
+
+
+def test_the_command_line_plans_swaps_and_goes_back(
+    pod: RunningPod, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def k3ctl(*words: str, code: int = 0) -> Any:
+        assert run(["placement", *words, "--json", "--home", str(pod.home)]) == code
+        captured = capsys.readouterr()
+        return json.loads(captured.out if code == 0 else captured.err.splitlines()[-1])
+
+    plan = k3ctl("swap", "all-rtx", "--dry-run")
+    assert (plan["schema"], plan["swap"], plan["intent"]) == ("k3ctl.placement-swap/1", None, None)
+    done = k3ctl("swap", "all-rtx", "--if-token", plan["token"], "-q")
+    assert done["swap"]["state"] == "done"
+    assert k3ctl("swap", "all-rtx")["swap"] is None, "it is in force already"
+    stale = k3ctl("swap", "all-hbm", "--if-token", plan["token"], code=12)
+    assert (stale["name"], stale["retryable"]) == ("STALE", False)
+    status = k3ctl("status")
+    assert (status["schema"], status["swapped"]) == ("k3ctl.placement-status/1", True)
+    assert k3ctl("rollback", "-q")["swap"]["state"] == "done"
+    slow = k3ctl("swap", "all-spark", "--detach", "--rate", "0.01")
+    assert k3ctl("abort") == {
+        "schema": "k3ctl.placement-abort/1", "intent": slow["intent"], "state": "cancelled",
+    }  # fmt: skip
+    wait_for(pod, slow["intent"], "cancelled")
+    assert run(["placement", "swap", "all-grace", "--home", str(pod.home)]) == 0
+    shown = capsys.readouterr()
+    assert "copies" in shown.out
+    assert f"{plan['token']}" not in shown.out
+    assert run(["placement", "status", "--home", str(pod.home)]) == 0
+    assert all(len(line) <= 80 for line in capsys.readouterr().out.splitlines())
+
+
+def test_what_is_in_state_db(pod: RunningPod) -> None:
+    done = swap(pod, "all-grace")
+    with StateReader.open(pod.home) as reader:
+        swaps = SwapReader(reader)
+        (intent,) = swaps.swaps()
+        assert (intent.id, intent.state) == (done["intent"], "done")
+        kinds = [(step.kind, step.node) for step in swaps.steps(intent.id)]
+        assert kinds.index(("turn", "station")) > kinds.index(("commit", "spark-2"))
+        newest = reader.placement_map()
+        assert newest is not None
+        assert newest.digest == done["digest"]
+        words = [event.message for event in reader.events() if event.kind == "swap"]
+        assert words == ["a swap to all-grace begins", "the swap to all-grace is done"]

@@ -1,0 +1,110 @@
+"""Swaps for a person."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from k3ctl.cli.table import count, cut, duration_us, seconds, size, table, wrapped
+
+Document = Mapping[str, Any]
+
+
+class Teller:
+    """Says when a swap comes to another phase or pauses, once each."""
+
+    def __init__(self, note: Callable[[str], None]) -> None:
+        self._note = note
+        self._told: tuple[Any, ...] = ()
+
+    def __call__(self, swap: Document) -> None:
+        now = (swap["phase"], swap["wave"], swap["paused"])
+        if now != self._told:
+            self._told = now
+            self._note(progress_line(swap))
+
+
+def progress_line(swap: Document) -> str:
+    """Phase, wave and bytes; why it pauses, if it does."""
+    line = f"{swap['phase']}, wave {swap['wave']} of {swap['waves']}"
+    line += f", {size(swap['copied_bytes'])} of {size(swap['size_bytes'])} copied"
+    return line + (f"; pauses: {swap['paused']}" if swap["paused"] else "")
+
+
+def plan_lines(made: Document) -> list[str]:
+    """What a swap does, in full."""
+    if not made["copies"]:
+        return [f"to {made['name']}: nothing moves", f"token {made['token']}"]
+    time = made["seconds"]
+    waves = made["waves"]
+    lines = wrapped(
+        f"to {made['name']}: {count(made['copies'])} copies, {size(made['size_bytes'])}, in "
+        f"{len(waves)} wave{'s' if len(waves) > 1 else ''} from epoch {made['epoch']} to "
+        f"{waves[-1]['epoch']}; {seconds(time['value'])} at {size(made['rate_bytes_s'])}/s "
+        f"({time['provenance']})"
+    )
+    if made["parked"]:
+        lines += wrapped(f"{count(made['parked'])} of the copies only make room for others")
+    tiers = [
+        [
+            tier["name"],
+            count(tier["slots"]),
+            count(tier["experts_now"]),
+            count(tier["experts_then"]),
+            count(tier["in"]),
+            count(tier["out"]),
+            count(tier["free_slots_now"]),
+            count(tier["most_staged"]),
+            size(tier["size_bytes"]),
+        ]
+        for tier in made["tiers"]
+    ]
+    headers = ["TIER", "SLOTS", "NOW", "THEN", "IN", "OUT", "FREE", "STAGED", "COPIED"]
+    lines += ["", *table(headers, tiers, " rrrrrrrr")]
+    nodes = [[node["name"], size(node["size_bytes"])] for node in made["nodes"]]
+    lines += ["", *map(cut, table(["NODE", "COPIED"], nodes, " r"))]
+    return [*lines, "", f"token {made['token']}"]
+
+
+def ended_lines(swap: Document) -> list[str]:
+    """How a swap ended and what it did to hops."""
+    lines = [f"swap {swap['intent']} {swap['state']} after {seconds(swap['seconds'])}"]
+    return lines + _effect_lines(swap["effects"])
+
+
+def status_lines(document: Document) -> list[str]:
+    tiers = ", ".join(f"{t['name']} {count(t['experts'])}" for t in document["tiers"])
+    swapped = ", swapped since" if document["swapped"] else ""
+    lines = [
+        f"epoch {document['epoch']} is in force: {tiers}",
+        f"policy {document['policy']}{swapped}",
+    ]
+    under_way, last = document["swap"], document["last"]
+    if under_way is not None:
+        left = under_way["left_s"]
+        lines += ["", f"swap {under_way['intent']} to {under_way['name']} is under way"]
+        lines += wrapped(progress_line(under_way))
+        lines.append(f"about {seconds(left['value'])} to go ({left['provenance']})")
+    if last is not None:
+        lines += ["", f"the last swap was to {last['name']}", *ended_lines(last)]
+        if last.get("reason"):
+            lines += wrapped(last["reason"])
+    return lines
+
+
+def _effect_lines(effects: Sequence[Document]) -> list[str]:
+    rows = [
+        [
+            effect["tier"],
+            effect["moment"],
+            count(effect["hops"]),
+            duration_us(effect["p50_us"]),
+            duration_us(effect["p99_us"]),
+            effect["provenance"],
+        ]
+        for effect in sorted(effects, key=lambda effect: effect["tier"])
+        if effect["hops"]
+    ]
+    if not rows:
+        return []
+    return ["", *table(["TIER", "MOMENT", "HOPS", "P50", "P99", "LABEL"], rows, "  rrr")]
