@@ -96,8 +96,19 @@ def byte_chat(tiny_model: Path) -> ChatFormat:
     return ChatFormat(Tokenizer.load(tiny_model), bodies, default_effort=None)
 
 
+@pytest.fixture(scope="session")
+def ending() -> Iterator[list[ApiServer]]:
+    """Servers that were told to end; they take a third of a second each to do so."""
+    servers: list[ApiServer] = []
+    yield servers
+    for server in servers:
+        server.stop()
+
+
 @pytest.fixture
-def start_api(byte_chat: ChatFormat, tmp_path: Path) -> Iterator[Callable[..., Any]]:
+def start_api(
+    byte_chat: ChatFormat, tmp_path: Path, ending: list[ApiServer]
+) -> Iterator[Callable[..., Any]]:
     """Start a server whose engine writes what `script` says (text, ids, or a function)."""
     running: list[Api] = []
 
@@ -128,7 +139,8 @@ def start_api(byte_chat: ChatFormat, tmp_path: Path) -> Iterator[Callable[..., A
     for api in running:
         api.client.close()
         api.engine.close()
-        api.server.stop()
+        api.server._server.should_exit = True
+        ending.append(api.server)
 
 
 def _script(script: str | list[int] | Script, chat: ChatFormat) -> Script:
