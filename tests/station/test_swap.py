@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -151,3 +152,22 @@ def test_what_is_in_state_db(pod: RunningPod) -> None:
         assert newest.digest == done["digest"]
         words = [event.message for event in reader.events() if event.kind == "swap"]
         assert words == ["a swap to all-grace begins", "the swap to all-grace is done"]
+
+
+def test_a_damaged_record_fails_the_swap_by_name_and_the_map_stays(pod: RunningPod) -> None:
+    wanted = pod.ids(prompt_ids=PROMPT, max_tokens=16)
+    swap(pod, "all-hbm")
+    before = placement(pod)
+    (bank,) = (pod.home / "banks").glob("*.bank")
+    with bank.open("r+b") as file:
+        file.seek(-5, os.SEEK_END)
+        byte = file.read(1)[0]
+        file.seek(-5, os.SEEK_END)
+        file.write(bytes([byte ^ 4]))
+    failed = swap(pod, "all-grace")
+    assert failed["state"] == "failed"
+    assert "layer 8 expert 15" in failed["reason"]
+    after = placement(pod)
+    assert (after["epoch"], after["digest"]) == (before["epoch"], before["digest"])
+    assert pod.ids(prompt_ids=PROMPT, max_tokens=16) == wanted
+    assert "Traceback" not in pod.log("station")
