@@ -19,7 +19,7 @@ def check_source(
     placed: PlacedBank, checkpoint: Checkpoint, pace: Pace, progress: Progress
 ) -> list[Damage]:
     """Shards that no longer give what a whole, sound bank remembers. Raises BankError."""
-    bank = Bank(placed.path, model_digest=checkpoint.digest)
+    bank = Bank(placed.path)
     damages = []
     try:
         source = ExpertSource(checkpoint, as_nvfp4=bank.header.recast_from is not None)
