@@ -69,6 +69,10 @@ def bench_agentic(
                 figures["tokens_per_s_with_prompts"] = rounded(
                     (figures["prompt_tokens"] + figures["output_tokens"]) / figures["wall_s"]
                 )
+                progress(
+                    f"  {figures['tokens_per_s_user']} tokens/s a user, "
+                    f"{figures['tokens_per_s_total']} of all"
+                )
                 points.append(
                     {"users": count, "cache": reuse, "decoding": side, **figures}
                 )  # fmt: skip
