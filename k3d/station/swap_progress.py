@@ -11,7 +11,7 @@ Phase = Literal["waiting", "staging", "committing", "turning", "retiring", "ende
 
 @dataclass
 class SwapProgress:
-    """One swap. `turned` counts waves in force; bytes are those really copied, repeats too."""
+    """One swap. Bytes are those really copied, repeats too."""
 
     intent: str
     waves: int
@@ -20,7 +20,6 @@ class SwapProgress:
     rate_bytes_s: int
     phase: Phase = "waiting"
     wave: int = 0
-    turned: int = 0
     copied_bytes: int = 0
     paused: str | None = None
     pauses: int = 0

@@ -19,18 +19,15 @@ from typing import Any
 import msgspec
 
 from k3d.errors import ConfigError, K3Error, Locked, NotFound, PlanStale, Refused
-from k3d.experts.tiers import ExpertTiers, LocalTier
 from k3d.placement.placement_map import PlacementMap
 from k3d.placement.policy import load_policy, plan
-from k3d.placement.swap_plan import SwapPlan, Wave, plan_swap
+from k3d.placement.swap_plan import SwapPlan, plan_swap
 from k3d.station.assembly import Station
-from k3d.station.map_in_force import tier_table
 from k3d.station.scheduler import Scheduler
 from k3d.station.swap_effect import EffectMeter
-from k3d.station.swap_pace import Halted, LatencyGuard, Pace, RateLimit
+from k3d.station.swap_execution import SwapExecution, rows_of_lanes
+from k3d.station.swap_pace import Halted
 from k3d.station.swap_progress import SwapProgress
-from k3d.station.swap_staging import WaveStaging
-from k3d.station.swap_steps import StepLog
 from k3d.store.records import Intent
 from k3d.store.state import StateStore
 from k3d.store.swaps import UNFINISHED, SwapStore
@@ -47,12 +44,8 @@ class SwapReconciler:
     def __init__(
         self, station: Station, scheduler: Scheduler, store: StateStore, home: Path
     ) -> None:
-        experts = station.engine.experts
-        assert isinstance(experts, ExpertTiers)
         self.station = station
         self.swaps = SwapStore(store)
-        self._experts = experts
-        self._workers = {t.name: t.worker for t in experts.tiers if isinstance(t, LocalTier)}
         self._scheduler = scheduler
         self._home = home
         self._changed = threading.Condition()  # guards what follows
@@ -164,18 +157,22 @@ class SwapReconciler:
                 if last is not None and last.state == "cancelled":
                     return last
                 raise NotFound("no swap is under way", hint="see: k3ctl placement status")
-            if progress.phase in ("turning", "retiring") and progress.wave >= progress.waves:
+            current = self.swaps.swap(intent.id)
+            turning = progress.phase in ("turning", "retiring")
+            if current.state == "cancelled":
+                return current
+            if current.state == "done" or (turning and progress.wave >= progress.waves):
                 raise Refused(
                     f"the swap to {intent.plan['name']} is in force already",
                     hint="go back: k3ctl placement rollback",
                 )
-            self._cancel(intent, "cancelled")
+            self._cancel(intent, "cancelled", turning)
             self._halt.set()
             return self.swaps.swap(intent.id)
 
-    def _cancel(self, intent: Intent, state: str) -> None:
+    def _cancel(self, intent: Intent, state: str, turning: bool = False) -> None:
         """Durably: this swap will not go on, and if part of it is in force, there is a way back."""
-        if self.station.placement.digest != intent.plan["from_digest"]:
+        if turning or self.station.placement.digest != intent.plan["from_digest"]:
             self._back = self.swaps.record_swap(self._way_back(intent))
         self.swaps.move(intent.id, state)
 
@@ -246,20 +243,23 @@ class SwapReconciler:
             self._changed.notify_all()
 
     def _carry_out(self, intent: Intent, progress: SwapProgress) -> None:
-        meter = EffectMeter(self.station.hops, self._most_rows)
+        station = self.station
+        meter = EffectMeter(station.hops, rows_of_lanes(station))
         try:
             with self._changed:
                 if self._halt.is_set():
                     raise Halted
                 self.swaps.move(intent.id, "running")
             self.swaps.note(f"a swap to {intent.plan['name']} begins", intent=intent.id)
-            self._go(intent, progress)
+            SwapExecution(
+                station, self._scheduler, self.swaps, intent, progress, self._halt, self._changed
+            ).run(lambda: self._closing)
             self.swaps.record_effects(intent.id, meter.until_now())
             self.swaps.move(intent.id, "done")
             self.swaps.note(
                 f"the swap to {intent.plan['name']} is done",
                 intent=intent.id,
-                epoch=self.station.placement.epoch,
+                epoch=station.placement.epoch,
                 seconds=round(monotonic() - progress.started_s, 3),
                 pauses=progress.pauses,
             )
@@ -287,85 +287,6 @@ class SwapReconciler:
         """Wait; whether there is something better to do than to measure."""
         with self._changed:
             return self._changed.wait_for(lambda: self._intent is not None or self._closing, time_s)
-
-    def _go(self, intent: Intent, progress: SwapProgress) -> None:
-        """All waves that are left from the map in force to the swap's."""
-        goal = msgspec.json.encode(intent.plan["map"])
-        made = plan_swap(
-            self.station.placement,
-            PlacementMap.from_json(goal),
-            self.station.slots,
-            self.swaps.next_epoch(),
-        )
-        progress.waves = len(made.waves)
-        guard = LatencyGuard(self.station.hops, self._most_rows)
-        pace = Pace(RateLimit(progress.rate_bytes_s), guard, self._halt, progress)
-        for number, wave in enumerate(made.waves, 1):
-            progress.wave = number
-            self._do_wave(intent, wave, pace, progress)
-
-    def _do_wave(self, intent: Intent, wave: Wave, pace: Pace, progress: SwapProgress) -> None:
-        station, epoch = self.station, wave.placed.epoch
-        steps = StepLog(self.swaps, intent.id, progress.wave, epoch, station.pod.station.name)
-        staging = WaveStaging(
-            wave, station.bank, self._workers, station.membership.links,
-            station.in_force.held_digest(wave.placed), pace, progress, steps,
-        )  # fmt: skip
-        before = station.placement.epoch
-        progress.phase = "staging"
-        try:
-            while True:
-                staging.run()
-                with self._changed:
-                    pace.check()  # an abort is the last thing that may come before the turn
-                    if staging.complete():
-                        progress.phase = "turning"
-                        break
-        except (Halted, K3Error):
-            if not self._closing:
-                self._scheduler.between_passes(self._unstage).result()
-                staging.drop(before)
-            raise
-        self._turn(intent, wave, steps)
-        progress.turned += 1
-        progress.phase = "retiring"
-        staging.retire()
-        with steps.step("retire", steps.station):
-            self._scheduler.between_passes(lambda: self._settle(wave)).result()
-
-    def _turn(self, intent: Intent, wave: Wave, steps: StepLog) -> None:
-        """From here on the new map is in force: in state.db first, then for the next pass."""
-        station, placed = self.station, wave.placed
-        table = tier_table(station.engine.model.config.layers, placed)
-        held_digest = station.in_force.held_digest(placed)
-        with steps.step("turn", steps.station):
-            self.swaps.record_turn(
-                intent.id, placed.epoch, placed.digest, intent.plan["name"], placed.to_json(),
-                station.in_force.planned_digest,
-            )  # fmt: skip
-
-            def turn() -> None:
-                station.in_force.turn_to(placed)  # before the links: they fill sparks by it
-                self._experts.turn_to(table)
-                for link in station.membership:
-                    link.turn_to(placed.epoch, held_digest)
-
-            self._scheduler.between_passes(turn).result()
-        log.info("epoch %d is in force", placed.epoch)
-
-    def _settle(self, wave: Wave) -> None:
-        for tier, worker in self._workers.items():
-            worker.settle(wave.placed.epoch, [m.source_slot for m in wave.out_of(tier)])
-
-    def _unstage(self) -> None:
-        for worker in self._workers.values():
-            worker.unstage()
-
-    @property
-    def _most_rows(self) -> int:
-        """Rows of a pass in which every lane decodes."""
-        engine = self.station.engine
-        return engine.limits.lanes * (1 + (engine.drafter.block if engine.drafter else 0))
 
 
 def check_rate(rate_bytes_s: int | None) -> int:
