@@ -1,4 +1,4 @@
-"""k3ctl bank: what a model is made of, and how much of it a pod can hold."""
+"""k3ctl bank: what a model is made of, how much of it a pod can hold, and the banks it is in."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 import click
 
+from k3ctl.cli.bank_work import VERBS
 from k3ctl.cli.options import Invocation, home_options, json_option
 from k3d.errors import ExitCode, K3Error
 
@@ -16,7 +17,7 @@ Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
 @click.group()
 def bank() -> None:
-    """Count a model, and the room a pod has for it."""
+    """Count a model, build its banks, send and keep them."""
 
 
 def _release_options(command: Decorated) -> Decorated:
@@ -117,3 +118,7 @@ def _embedded_model(home: Path) -> Path:
 
     folder = model_directory(load_pod("embedded", home), home)
     return folder or home
+
+
+for _verb in VERBS:
+    bank.add_command(_verb)

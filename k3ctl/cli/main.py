@@ -20,7 +20,7 @@ VERBS = {
     "init": Verb("k3ctl.cli.init", "init", "Make the state database and the pod secret."),
     "pod": Verb("k3ctl.cli.pod", "pod", "Bring the pod up, take it down, show its state."),
     "chat": Verb("k3ctl.cli.chat", "chat", "Ask the model: one question, or a conversation."),
-    "bank": Verb("k3ctl.cli.bank", "bank", "Count a model, and the room a pod has for it."),
+    "bank": Verb("k3ctl.cli.bank", "bank", "Count a model, build its banks, send and keep them."),
     "placement": Verb(
         "k3ctl.cli.placement", "placement", "Plan where experts live, and see what it costs."
     ),
