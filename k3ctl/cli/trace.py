@@ -8,12 +8,16 @@ from typing import Any
 import click
 
 from k3ctl.cli.options import Invocation, home_options, json_option
+from k3ctl.cli.trace_record import record
 from k3d.errors import CheckpointError
 
 
 @click.group()
 def trace() -> None:
     """Look at which experts tokens chose."""
+
+
+trace.add_command(record)
 
 
 @trace.command()

@@ -73,10 +73,15 @@ class Daemon:
 
     def change_placement(self, verb: str, body: Mapping[str, Any]) -> dict[str, Any]:
         """swap, rollback or abort."""
-        with self._sentences():
-            response = self._client.post(f"/placement/{verb}", json=dict(body))
-            self._check(response)
-        return self._decode(response.content)
+        return self._post(f"/placement/{verb}", body)
+
+    def trace(self) -> dict[str, Any]:
+        """The trace that is recorded, or was last."""
+        return self._get("/trace", "k3d.trace/1")
+
+    def change_trace(self, verb: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        """record or stop."""
+        return self._post(f"/trace/{verb}", body)
 
     def shut_down(self) -> None:
         with self._sentences():
@@ -122,6 +127,12 @@ class Daemon:
                 hint="k3ctl and k3d must be of one version: k3ctl pod down; k3ctl pod up",
             )
         return document
+
+    def _post(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        with self._sentences():
+            response = self._client.post(path, json=dict(body))
+            self._check(response)
+        return self._decode(response.content)
 
     def _check(self, response: httpx.Response) -> None:
         """Raise what an HTTP error response means."""

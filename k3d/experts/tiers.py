@@ -17,6 +17,7 @@ from torch import Tensor
 from k3d.errors import ConfigError, K3Error
 from k3d.experts.dispatch import DispatchLayout, as_bytes
 from k3d.experts.hop_log import HopLog
+from k3d.experts.routing_copy import RoutingCopy
 from k3d.experts.shape import ExpertShape
 from k3d.experts.worker import ABSENT, SliceWorker
 
@@ -151,6 +152,7 @@ class ExpertTiers:
     ) -> None:
         """table i8 [layers, experts]: index into `tiers` of the tier that holds the expert."""
         self.log = log
+        self.routing: RoutingCopy | None = None  # where a pass's routing is copied, if anywhere
         self._shape = shape
         self._tiers = tiers
         # Remote tiers first: their hops run while local tiers compute.
@@ -171,6 +173,8 @@ class ExpertTiers:
         self._table = table
 
     def start(self, layer: int, ids: Tensor, weights: Tensor, x: Tensor) -> None:
+        if self.routing is not None:
+            self.routing.note(layer, ids, weights)
         homes = self._table[layer][ids.long()]  # [rows, top_k]
         self._layer = layer
         self._pending.clear()

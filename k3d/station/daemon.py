@@ -25,6 +25,8 @@ from k3d.station.scheduler import Scheduler
 from k3d.station.status import StationView
 from k3d.station.swap_reconciler import SwapReconciler
 from k3d.station.swap_routes import swap_routes
+from k3d.station.trace_recorder import TraceRecorder
+from k3d.station.trace_routes import trace_routes
 from k3d.store.home import RunFile, http_token, read_secret, resolve_home
 from k3d.store.state import StateStore
 from k3d.store.telemetry import TelemetryStore
@@ -63,6 +65,7 @@ def run_station(options: Namespace) -> int:
         store.record_pod(pod.name, pod.digest, msgspec.to_builtins(pod))
         scheduler = Scheduler(station.engine)
         swaps = SwapReconciler(station, scheduler, store, home)
+        traces = TraceRecorder(station, scheduler)
         view = StationView(station, scheduler, monotonic(), swaps=swaps)
         api = mount_api(api_listener, view, home)
         view = replace(view, api_url=api.url)
@@ -74,9 +77,10 @@ def run_station(options: Namespace) -> int:
         def end_answers() -> None:
             api.drain()
             swaps.halt()
+            traces.close()
             scheduler.close()
 
-        routes = [*station_routes(view, store), *swap_routes(swaps)]
+        routes = [*station_routes(view, store), *swap_routes(swaps), *trace_routes(traces)]
         server = NodeServer(http, http_token(secret), view.health, routes, end_answers)
         run = RunFile.of_this_process(
             name=node.name,

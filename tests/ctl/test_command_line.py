@@ -22,7 +22,7 @@ from tests.ctl.fake_daemons import FakeDaemon, write_script
 COMMANDS = [
     ["init"], ["pod", "up"], ["pod", "down"], ["pod", "status"], ["chat"], ["health"], ["logs"],
     ["bank", "census"], ["bank", "ledger"], ["trace", "show"], ["trace", "diff"],
-    ["trace", "import"], ["placement", "plan"], ["placement", "simulate"],
+    ["trace", "import"], ["trace", "record"], ["placement", "plan"], ["placement", "simulate"],
     ["placement", "measure"], ["placement", "swap"], ["placement", "status"],
     ["placement", "abort"], ["placement", "rollback"], ["check"], ["bench", "pod"],
     ["bench", "decode"], ["bench", "lanes"], ["bench", "prompt"], ["bench", "agentic"], ["help"],

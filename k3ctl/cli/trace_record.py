@@ -1,0 +1,89 @@
+"""k3ctl trace record: which experts the tokens of live traffic choose."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from k3ctl.cli.options import Invocation, Real, Seconds, home_options, json_option
+from k3d.errors import ConfigError, ExitCode, K3Error
+
+
+@click.command()
+@click.argument("out", metavar="OUT", required=False)
+@click.option(
+    "--tokens",
+    type=click.IntRange(1, 10**9),
+    default=100_000,
+    show_default=True,
+    help="Most tokens to record.",
+)
+@click.option(
+    "--seconds",
+    type=Seconds(0.1),
+    default=600.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Longest time to record.",
+)
+@click.option(
+    "--share",
+    type=Real(0.001, 1.0),
+    default=1.0,
+    show_default=True,
+    help="Of the passes, those recorded.",
+)
+@click.option("--weights/--no-weights", default=True, show_default=True, help="The router's too.")
+@click.option("--wait/--detach", default=True, show_default=True, help="Return when it has ended.")
+@click.option("--stop", is_flag=True, help="End the recording under way; what it has is kept.")
+@home_options
+@json_option
+@click.pass_obj
+def record(
+    invocation: Invocation,
+    out: str | None,
+    tokens: int,
+    seconds: float,
+    share: float,
+    weights: bool,
+    wait: bool,
+    stop: bool,
+) -> int:
+    """Record a trace of the running pod's traffic.
+
+    It ends at a number of tokens, after a time, with --stop, or on an interrupt, and is a file
+    only then.
+    """
+    from k3ctl.client.recording import begin_recording, end_recording, wait_for_recording
+
+    home = invocation.home
+    if stop:
+        return _show(invocation, end_recording(home))
+    if out is None:
+        raise ConfigError("trace record: no file is named", hint="k3ctl trace record OUT")
+    asked: dict[str, Any] = {"path": str(Path(out).absolute()), "tokens": tokens}
+    begun = begin_recording(home, {**asked, "seconds": seconds, "share": share, "weights": weights})
+    if not wait:
+        return _show(invocation, begun)
+    try:
+        ended = wait_for_recording(home)
+    except KeyboardInterrupt:
+        ended = end_recording(home)
+    return _show(invocation, ended)
+
+
+def _show(invocation: Invocation, document: dict[str, Any]) -> int:
+    document.pop("schema", None)
+    output = invocation.output
+    output.document("k3ctl.trace-record/1", document)
+    if document["state"] == "failed":
+        output.error(K3Error(f"the trace was not recorded: {document['reason']}"))
+        return ExitCode.FAILED
+    left_out = f", {document['left_out']:,} left out" if document["left_out"] else ""
+    output.text(
+        f"{document['path']}: {document['state']}, {document['tokens']:,} tokens of "
+        f"{document['passes']:,} passes in {document['seconds']:.1f} s{left_out}"
+    )
+    return ExitCode.OK
