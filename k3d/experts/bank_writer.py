@@ -31,9 +31,9 @@ class BankWriter:
     """A bank on its way to `path`. `missing` are the records, by index, that it still needs.
 
     With `wanted`, the records are known beforehand (a transfer): `put` takes those and no others.
-    `wait` waits for another writer of the same bank, else that raises Locked. `kept` records were
-    found whole in what an interrupted build left, each told to `progress` as it is checked;
-    `discarded` says why they could not be used.
+    `wait` waits for another writer of the same bank, and `waited` says so, else that raises Locked.
+    `kept` records were found whole in what an interrupted build left, each told to `progress` as
+    it is checked; `discarded` says why they could not be used.
     Use it as a context manager: what is not published stays to be gone on with.
     """
 
@@ -49,6 +49,7 @@ class BankWriter:
         self.path = path
         self.layout = wanted.layout if wanted is not None else BankLayout.of(header)
         self.discarded: str | None = None
+        self.waited = False
         self._wanted = wanted
         self._partial = path.with_name(f".{path.name}.partial")
         self._unsynced = 0
@@ -142,19 +143,25 @@ class BankWriter:
         while True:
             descriptor = os.open(self._partial, os.O_RDWR | os.O_CREAT, 0o644)
             try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+                self._lock(descriptor, wait)
                 if _same_file(descriptor, self._partial):
                     return descriptor
-            except BlockingIOError:
-                os.close(descriptor)
-                raise Locked(
-                    f"bank {self.path.name} is being written by another process",
-                    hint="wait until it is done, or end it",
-                ) from None
             except BaseException:
                 os.close(descriptor)
                 raise
             os.close(descriptor)
+
+    def _lock(self, descriptor: int, wait: bool) -> None:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if not wait:
+                raise Locked(
+                    f"bank {self.path.name} is being written by another process",
+                    hint="wait until it is done, or end it",
+                ) from None
+            self.waited = True
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
 
     def _go_on(self, progress: Callable[[], None] | None) -> set[int]:
         """Indexes still to be written, after what an interrupted writer left was checked."""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import random
 import re
 import shutil
 import struct
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,7 +18,14 @@ from blake3 import blake3
 
 from k3d.errors import BankError, CheckpointError
 from k3d.experts import bank_file, bank_writer
-from k3d.experts.bank import Bank, bank_path, build_bank, open_or_build, slice_of
+from k3d.experts.bank import (
+    Bank,
+    bank_path,
+    build_bank,
+    open_or_build,
+    slice_of,
+    whole_header,
+)
 from k3d.experts.source import ExpertSource
 from k3d.model.checkpoint import Checkpoint
 from k3d.model.weights import load_weights
@@ -272,6 +281,31 @@ def test_a_bank_of_an_earlier_format_is_built_again(tiny: Tiny, tmp_path: Path) 
         Bank(path)
     open_or_build(source_of(tiny(MODEL)), path).close()
     assert path.read_bytes() == whole
+
+
+def test_a_bank_that_another_process_builds_is_waited_for(
+    tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, waiting, flock = tmp_path / "model.bank", threading.Event(), fcntl.flock
+
+    def lock(descriptor: int, how: int) -> None:
+        if not how & fcntl.LOCK_NB:
+            waiting.set()
+        flock(descriptor, how)
+
+    monkeypatch.setattr(bank_writer.fcntl, "flock", lock)
+    source = source_of(tiny(MODEL))
+    with bank_writer.BankWriter(path, whole_header(source)) as writer:
+        other = threading.Thread(target=build_bank, args=(source_of(tiny(MODEL)), path))
+        other.start()
+        assert waiting.wait(30)
+        for index, who in enumerate(writer.layout.order):
+            writer.put(index, source.record(*who))
+        writer.publish()
+        published = path.stat()
+    other.join()
+    assert os.path.samestat(path.stat(), published)
+    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_open_or_build(tiny: Tiny, tmp_path: Path) -> None:

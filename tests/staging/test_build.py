@@ -202,6 +202,7 @@ def test_killed_anywhere_a_build_goes_on(pod_home: PodHome, seed: int) -> None:
 
 
 @pytest.mark.campaign
+@pytest.mark.timeout(3600)
 def test_killed_at_fifty_points_a_build_goes_on(pod_home: PodHome, seed: int) -> None:
     assert pod_home.bank("build").code == 0
     kill_and_go_on(pod_home, pod_home.files(), seed, kills=50)

@@ -63,6 +63,7 @@ def test_flipped_bits_are_found_named_and_repaired(built: PodHome, seed: int) ->
 
 
 @pytest.mark.campaign
+@pytest.mark.timeout(3600)
 def test_two_hundred_flipped_bits(built: PodHome, seed: int) -> None:
     sound, source = built.files(), random.Random(seed)
     for _ in range(200):
