@@ -98,10 +98,10 @@ class Drafting:
         """Drafts to ask for."""
         assert self.drafter is not None
         fixed = lane.request.draft_rows
-        if self.synthetic is not None:
-            return min(self.drafter.block, self.synthetic.drafts)
         if fixed is not None:
             return min(self.drafter.block, fixed - 1)
+        if self.synthetic is not None:
+            return min(self.drafter.block, self.synthetic.drafts)
         return self.drafter.block if lane.trust.asks else 0
 
     def _ask(self, lanes: list[Sequence], counts: list[int], asking: list[int]) -> list[Draft]:

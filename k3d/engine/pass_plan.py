@@ -86,7 +86,9 @@ class PassPlanner:
         self._last_prompt = sequence.arrival
         tokens = sequence.tokens[start : start + rows]
         every = self._lanes.memory.snapshot_every
-        return Part(sequence, Span(sequence.lane, tokens, snapshot_every=every), None)
+        # An equal prompt must find a state that leaves it one token to run.
+        until = len(sequence.tokens) - 1
+        return Part(sequence, Span(sequence.lane, tokens, False, every, until), None)
 
     def _drafts(self, decoding: list[Sequence], left: int, other_rows: int) -> list[Draft]:
         """Drafts for lanes that have room for them: in the answer, in the pass, in memory."""

@@ -57,13 +57,14 @@ class Span:
     """A lane's rows in a pass: the tokens at lane.position, lane.position + 1, ...
 
     `ahead`: some of the rows may be taken back. Otherwise they are a chunk of a prompt, committed
-    whole; a pass holds one chunk at most. For snapshot_every see LaneState.begin.
+    whole; a pass holds one chunk at most. For the snapshots see LaneState.begin.
     """
 
     lane: LaneState
     tokens: Sequence[int]
     ahead: bool = False
     snapshot_every: int = 0
+    snapshot_until: int | None = None
 
 
 @dataclass(frozen=True)
@@ -104,7 +105,7 @@ class KimiK3:
         tokens = torch.tensor([token for span in spans for token in span.tokens])
         for span in spans:
             work = None if span.ahead else self._workspace
-            span.lane.begin(len(span.tokens), work, span.snapshot_every)
+            span.lane.begin(len(span.tokens), work, span.snapshot_every, span.snapshot_until)
         counts = [len(span.tokens) for span in spans]
         lanes = [span.lane for span in spans]
         raw = taps.layers if taps and taps.stream == "raw_prefix" else ()

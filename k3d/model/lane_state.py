@@ -91,11 +91,18 @@ class LaneState:
         self.pages = pages
         self._table = torch.tensor(pages, dtype=torch.int64)
 
-    def begin(self, rows: int, workspace: Workspace | None, snapshot_every: int = 0) -> None:
+    def begin(
+        self,
+        rows: int,
+        workspace: Workspace | None,
+        snapshot_every: int = 0,
+        snapshot_until: int | None = None,
+    ) -> None:
         """A pass over the next `rows` rows starts; without a workspace they may be taken back.
 
         A snapshot is taken at multiples of `snapshot_every` (itself one of BLOCK_ROWS; 0 takes
-        none): at the last one of a chunk, at every one that rows are committed over.
+        none): at the last one of a chunk that is not past `snapshot_until`, at every one that rows
+        are committed over.
         """
         assert self.position + rows <= self.capacity
         self._count = rows
@@ -103,7 +110,9 @@ class LaneState:
         self._records = []
         self._rows = self._places(self.position, self.position + rows)
         self._snapshot_every = snapshot_every
-        last = (self.position + rows) // snapshot_every * snapshot_every if snapshot_every else 0
+        end = self.position + rows
+        end = end if snapshot_until is None else min(end, snapshot_until)
+        last = end // snapshot_every * snapshot_every if snapshot_every else 0
         self._snapshot_at = last if workspace is not None and last > self.position else None
         if workspace is not None:
             workspace.anchors, workspace.conv = [], []

@@ -46,7 +46,7 @@ class CountingModel:
         assert sum(not span.ahead for span in spans) <= 1
         for span in spans:
             work = None if span.ahead else self._workspace
-            span.lane.begin(len(span.tokens), work, span.snapshot_every)
+            span.lane.begin(len(span.tokens), work, span.snapshot_every, span.snapshot_until)
         if self.fail_next:
             raise self.fail_next.pop(0)
         self.passes.append([list(span.tokens) for span in spans])
@@ -63,7 +63,8 @@ class CountingModel:
         """State of a model without recurrence: positions only."""
         lane = span.lane
         before, lane.position = lane.position, lane.position + rows
-        border = lane.position // PAGE_ROWS * PAGE_ROWS
+        until = lane.position if span.snapshot_until is None else span.snapshot_until
+        border = min(lane.position, until) // PAGE_ROWS * PAGE_ROWS
         return {border: lane.kda.snapshot()} if before < border and span.snapshot_every else {}
 
     def as_model(self) -> KimiK3:

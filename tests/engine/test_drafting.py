@@ -154,7 +154,7 @@ def test_nor_prefixes_that_are_reused(
     again, warm = ask(requests(sampling, None))
     assert first == again == plain
     assert cold == 0
-    assert warm >= sum(len(ids) >= 65 for ids in PROMPTS.values()) * 64
+    assert warm == sum((len(ids) - 1) // 64 * 64 for ids in PROMPTS.values())
     turns = [
         Request(f"{name} on", (*ids, *plain[name], 5, 6, 7), 12, sampling)
         for name, ids in PROMPTS.items()
@@ -163,6 +163,20 @@ def test_nor_prefixes_that_are_reused(
     fresh, _ = answer(model, turns, snapshot_bytes=0)
     assert on == fresh
     assert reused > warm  # what was written is reused, not only what was asked
+
+
+@pytest.mark.parametrize("length", [64, 65, 128, 130, 192])
+def test_an_equal_prompt_reuses_every_page_but_the_one_it_ends_in(
+    model: OfflineModel, length: int
+) -> None:
+    engine = Engine(model.model, model.experts, 64, Limits())
+    cached = []
+    for name in "ab":
+        engine.submit(Request(name, tuple(range(length)), 1))
+        while not engine.idle:
+            ends = [e for e in engine.step() if isinstance(e, FinishEvent)]
+            cached += [end.timing.cached_tokens for end in ends]
+    assert cached == [0, (length - 1) // 64 * 64]
 
 
 def test_salts_keep_prefixes_apart(model: OfflineModel) -> None:
