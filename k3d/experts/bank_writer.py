@@ -20,7 +20,7 @@ from blake3 import blake3
 
 from k3d.errors import BankError, Locked
 from k3d.experts.bank_file import HASH_BYTES, PREFIX, BankHeader, BankLayout, Manifest
-from k3d.experts.pages import drop_pages
+from k3d.experts.pages import WORTH_DROPPING_BYTES, drop_pages
 
 SYNC_BYTES = 64 * 2**20
 """Written bytes after which they are put on the disk and their pages let go."""
@@ -184,12 +184,13 @@ class BankWriter:
             if digest == _NOTHING:
                 continue
             record = os.pread(self._descriptor, size, layout.offset(index))
+            if size >= WORTH_DROPPING_BYTES:
+                drop_pages(self._descriptor, layout.offset(index), size)
             if len(record) == size and blake3(record).digest() == digest:
                 self._hashes[index * HASH_BYTES : (index + 1) * HASH_BYTES] = digest
                 everything.discard(index)
             if progress is not None:
                 progress()
-        drop_pages(self._descriptor, 0, 0)
         return everything
 
     def _sync(self) -> None:

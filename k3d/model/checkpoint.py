@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,6 +27,8 @@ _TORCH = {"F64": torch.float64, "F32": torch.float32, "BF16": torch.bfloat16,
           "U8": torch.uint8, "I64": torch.int64, "I32": torch.int32}  # fmt: skip
 _SAMPLE_BYTES = 64 * 1024
 _PIECE_BYTES = 8 * 1024 * 1024
+_ONCE_BYTES = 256 * 1024
+"""Larger tensors are read once, and their pages let go: weights must not fill the page cache."""
 
 
 @dataclass(frozen=True)
@@ -204,6 +207,9 @@ def _read_at(path: Path, offset: int, buffer: bytearray) -> None:
                         f"shard {path.name} ends before byte {offset + done}", hint="fetch it again"
                     )
                 done += count
+            if done >= _ONCE_BYTES:
+                with suppress(OSError):  # advice that not every file system takes
+                    os.posix_fadvise(file.fileno(), offset, done, os.POSIX_FADV_DONTNEED)
     except OSError as error:
         raise CheckpointError(f"shard {path} cannot be read: {error.strerror}") from error
 

@@ -1,12 +1,11 @@
 """Building banks: every expert is read once, whatever is cut from it.
 
-Records are read a few ahead by their headers' offsets, so memory is bounded by READ_AHEAD records
-whatever the checkpoint, and the pages of what was read and written are let go.
+Records are read a few ahead, by the offsets in the shards' headers, so memory is bounded by
+READ_AHEAD records whatever the checkpoint.
 """
 
 from __future__ import annotations
 
-import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -19,7 +18,6 @@ from k3d.errors import BankError
 from k3d.experts.bank import slice_of
 from k3d.experts.bank_file import Bank
 from k3d.experts.bank_writer import BankWriter
-from k3d.experts.pages import WORTH_DROPPING_BYTES, drop_pages
 from k3d.experts.source import ExpertSource
 from k3d.model.checkpoint import Checkpoint
 from k3d.staging.disk_space import begun_bytes, free_bytes
@@ -50,31 +48,6 @@ class BuiltBank:
     kept: int
     written: int
     discarded: str | None = None
-
-
-class ShardRecords:
-    """Records out of a checkpoint's shards, whose pages are let go behind them."""
-
-    def __init__(self, source: ExpertSource) -> None:
-        self._source = source
-
-    def record(self, layer: int, expert: int) -> bytes:
-        record = self._source.record(layer, expert)
-        if len(record) >= WORTH_DROPPING_BYTES:
-            self._let_go(layer, expert)
-        return record
-
-    def _let_go(self, layer: int, expert: int) -> None:
-        by_shard: dict[Path, list[tuple[int, int]]] = {}
-        for entry in self._source.entries(layer, expert):
-            by_shard.setdefault(entry.path, []).append((entry.offset, entry.size_bytes))
-        for shard, pieces in by_shard.items():
-            descriptor = os.open(shard, os.O_RDONLY)
-            try:
-                for offset, size in pieces:
-                    drop_pages(descriptor, offset, size)
-            finally:
-                os.close(descriptor)
 
 
 def build_banks(
@@ -186,4 +159,4 @@ def build_pod(
     if any(not bank.is_slice for bank in pending):
         checkpoint.hash_others()
     facts = [bank.with_facts(source.shape, checkpoint.digests) for bank in pending]
-    return build_banks(facts, ShardRecords(source), emit)
+    return build_banks(facts, source, emit)

@@ -9,7 +9,6 @@ from k3d.experts.bank_file import Bank
 from k3d.experts.source import ExpertSource
 from k3d.model.checkpoint import Checkpoint
 from k3d.staging.bank_names import PlacedBank
-from k3d.staging.build import ShardRecords
 from k3d.staging.pace import Pace
 from k3d.staging.progress import Progress
 from k3d.staging.verify import Damage
@@ -23,13 +22,12 @@ def check_source(
     damages = []
     try:
         source = ExpertSource(checkpoint, as_nvfp4=bank.header.recast_from is not None)
-        records = ShardRecords(source)
         for index, (layer, expert) in enumerate(bank.order):
             size = bank.header.record_bytes
             pace.take(size)
             reason = None
             try:
-                found = blake3(records.record(layer, expert)).digest()
+                found = blake3(source.record(layer, expert)).digest()
                 if found != bank.manifest.digest(index):
                     reason = f"has the right size, but not the bytes that {bank.path.name} is of"
             except CheckpointError as error:

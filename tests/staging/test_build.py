@@ -175,7 +175,8 @@ def run_killed(pod_home: PodHome, at: int, torn: float) -> int:
 
 def kill_and_go_on(pod_home: PodHome, whole: dict[str, bytes], seed: int, kills: int) -> None:
     source = random.Random(seed)
-    writes = 2 * 2 * 128
+    records = sum(bank["records"] for bank in pod_home.bank("plan").document["banks"])
+    writes = 2 * records + 2 * len(whole)  # each bank's manifest is written first and last
     repeated = 0
     for _ in range(kills):
         for path in pod_home.banks.iterdir():
