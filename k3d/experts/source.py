@@ -13,6 +13,7 @@ suffixes present decide, never the config or the repository's name.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from torch import Tensor
 
@@ -34,8 +35,8 @@ _LARGEST_E8M0 = 252  # 6 * 2^126 is beyond float32
 class ExpertSource:
     """Records in any order; `shape` carries what the whole pod must agree on.
 
-    With `as_nvfp4` an MXFP4 release gives NVFP4 records of the very same values. The grid of
-    contributions stays the release's, so that tokens do.
+    With `as_nvfp4` an MXFP4 release gives NVFP4 records of the very same values, where both are cut
+    into as many atoms. The grid of contributions stays the release's, so that tokens do.
     """
 
     def __init__(self, checkpoint: Checkpoint, *, as_nvfp4: bool = False) -> None:
@@ -53,12 +54,10 @@ class ExpertSource:
             for layer in config.moe_layers
         )
         self.recast_from: ExpertFormat | None = None
-        stored: ExpertFormat = self._format
-        if as_nvfp4 and stored == "mxfp4":
-            self.recast_from, stored = stored, "nvfp4"
-        self.shape = ExpertShape(
-            **{**released.__dict__, "format": stored, "grid_exponents": exponents}
-        )
+        shape = planned_shape(checkpoint, as_nvfp4=as_nvfp4)
+        if shape.format != self._format:
+            self.recast_from = self._format
+        self.shape = replace(shape, grid_exponents=exponents)
 
     def record(self, layer: int, expert: int) -> bytes:
         """The packed record of one expert. Raises CheckpointError naming the tensor."""
@@ -167,8 +166,10 @@ class ExpertSource:
 
 def planned_shape(checkpoint: Checkpoint, *, as_nvfp4: bool = False) -> ExpertShape:
     """The shape of an ExpertSource without reading scales: all is right but its grid."""
-    release, _, _ = _release_of(checkpoint)
-    return _shape(checkpoint, "nvfp4" if as_nvfp4 else release)
+    released = _shape(checkpoint, _release_of(checkpoint)[0])
+    recast = replace(released, format="nvfp4")
+    # Atoms are what contributions are rounded by: other atoms would be other tokens.
+    return recast if as_nvfp4 and recast.atoms == released.atoms else released
 
 
 def _release_of(checkpoint: Checkpoint) -> tuple[ExpertFormat, bool, bool]:

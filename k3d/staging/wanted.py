@@ -69,7 +69,7 @@ def wanted_banks(
 ) -> list[WantedBank]:
     """The banks of a pod, the Station's first, sized right but with facts still to be read."""
     shape = planned_shape(checkpoint, as_nvfp4=as_nvfp4)
-    recast = as_nvfp4 and planned_shape(checkpoint).format == "mxfp4"
+    recast = shape.format != planned_shape(checkpoint).format
     common = BankHeader(
         model_digest=checkpoint.digest,
         slice_index=0,

@@ -8,10 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from blake3 import blake3
 
 from k3d.errors import CheckpointError
 from k3d.experts.recast import recast
 from k3d.experts.source import ExpertSource
+from k3d.experts.worker import SliceWorker
 from k3d.model.checkpoint import Checkpoint
 from tests.experts.test_record import matrices_of
 from tests.model import shard_editing as edit
@@ -19,7 +21,7 @@ from tests.tiny_checkpoint import TinyModel
 
 Tiny = Callable[[TinyModel], Path]
 VALUES = np.array([0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0])
-MXFP4 = TinyModel(seed=1, release="mxfp4")
+MXFP4 = TinyModel(seed=1, release="mxfp4", expert_width=256)
 
 
 def value_of(codes: np.ndarray, scales: np.ndarray, group: int) -> np.ndarray:
@@ -74,7 +76,7 @@ def test_what_would_not_be_exact_is_none(exponents: list[int], nibbles: list[int
 
 def test_a_recast_release_is_the_nvfp4_release_byte_for_byte(tiny: Tiny) -> None:
     cast = ExpertSource(Checkpoint(tiny(MXFP4)), as_nvfp4=True)
-    released = ExpertSource(Checkpoint(tiny(TinyModel(seed=1))))
+    released = ExpertSource(Checkpoint(tiny(TinyModel(seed=1, expert_width=256))))
     assert (cast.shape.format, cast.recast_from) == ("nvfp4", "mxfp4")
     for layer, expert in ((1, 0), (4, 10), (8, 15)):
         assert cast.record(layer, expert) == released.record(layer, expert)
@@ -92,6 +94,31 @@ def test_recast_records_hold_the_release(tiny: Tiny) -> None:
     )
     for one, other in pairs:
         assert np.array_equal(one, other)
+
+
+def test_recast_experts_contribute_the_same_integers(tiny: Tiny, seed: int) -> None:
+    """So tokens do not depend on which of the two banks a pod serves from."""
+    draw = torch.Generator().manual_seed(seed)
+    x = torch.randn(3, 96, generator=draw, dtype=torch.float32)
+    ids = torch.tensor([[0, 5, 9, 15]] * 3, dtype=torch.int32)
+    weights = torch.rand(3, 4, generator=draw, dtype=torch.float32)
+    partials = []
+    for as_nvfp4 in (False, True):
+        source = ExpertSource(Checkpoint(tiny(MXFP4)), as_nvfp4=as_nvfp4)
+        worker = SliceWorker(source.shape, 4)
+        for slot, expert in enumerate((0, 5, 9, 15)):
+            record = source.record(3, expert)
+            worker.load(slot, 3, expert, memoryview(record), blake3(record).digest())
+        partials.append(worker.serve(3, ids, weights, x)[1])
+    assert torch.equal(*partials)
+    assert partials[0].any()
+
+
+def test_where_the_cut_would_be_another_nothing_is_recast(tiny: Tiny) -> None:
+    """64 columns are two atoms of MXFP4 and four of NVFP4."""
+    narrow = Checkpoint(tiny(TinyModel(seed=1, release="mxfp4")))
+    source = ExpertSource(narrow, as_nvfp4=True)
+    assert (source.shape.format, source.recast_from) == ("mxfp4", None)
 
 
 def test_nvfp4_is_left_as_it_is(tiny: Tiny) -> None:

@@ -93,7 +93,7 @@ def test_a_plan_says_what_a_build_writes(pod_home: PodHome) -> None:
 
 
 def test_an_mxfp4_release_is_recast_unless_told_otherwise(make_home: Make) -> None:
-    pod = make_home(TinyModel(seed=1, release="mxfp4"))
+    pod = make_home(TinyModel(seed=1, release="mxfp4", expert_width=256))
     plan = pod.bank("plan").document["banks"]
     assert {(bank["format"], bank["recast_from"]) for bank in plan} == {("nvfp4", "mxfp4")}
     assert pod.bank("build").code == 0
