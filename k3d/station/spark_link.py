@@ -178,12 +178,15 @@ class SparkLink:
                         raise self._lost(standing.reason or f"{self.node} had to join again")
                     if self._hop is None:
                         try:
-                            return self._ask(
+                            frame = self._ask(
                                 link, kind, answer, epoch=epoch, rows=rows, parts=parts,
                                 timeout_s=self._times.hop_s,
                             )  # fmt: skip
                         except (FabricError, TimedOut) as error:
                             raise self._lose(error.message) from None
+                        loads = kind is Kind.LOAD
+                        self._loaded = self._loaded + rows if loads else frame.rows
+                        return frame
                 over.wait(HOP_CHECK_S)
                 over.clear()
         finally:

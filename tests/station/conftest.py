@@ -60,9 +60,11 @@ class RunningPod:
     processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     started: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
-    def start(self, name: str, *flags: str) -> subprocess.Popen[bytes]:
+    def start(
+        self, name: str, *flags: str, program: tuple[str, ...] = ("k3d.main",)
+    ) -> subprocess.Popen[bytes]:
         role = "station" if name == "station" else "spark"
-        command = [sys.executable, "-m", "k3d.main", role, "--home", str(self.home)]
+        command = [sys.executable, "-m", *program, role, "--home", str(self.home)]
         command += ["--pod", str(self.description), *self.flags, *flags]
         if role == "spark":
             command += ["--name", name]

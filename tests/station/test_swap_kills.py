@@ -14,6 +14,8 @@ from tests.station.conftest import RunningPod
 from tests.station.swapping import PROMPT, Lane, ask, last, placement, swap, wait_for
 
 Start = Callable[..., RunningPod]
+CAMPAIGN = int(os.environ.get("K3_SWAP_CAMPAIGN", "0"))
+"""Swaps of the long form, which takes minutes."""
 SLOW = 20_000
 """Bytes a second at which a swap of the tiny pod takes seconds."""
 
@@ -78,6 +80,56 @@ def test_a_station_killed_in_the_middle_goes_on_when_it_is_back(start_pod: Start
     assert pod.ids(prompt_ids=PROMPT, max_tokens=40) == wanted
 
 
+def test_a_station_that_dies_at_any_step_ends_in_one_of_the_two_maps(start_pod: Start) -> None:
+    pod = start_pod(2)
+    wanted = pod.ids(prompt_ids=PROMPT, max_tokens=24)
+    goals = ("all-spark", "layer-balanced")
+    steps = ("stage", "commit", "turn", "recorded", "retire")
+    for number, step in enumerate(steps if CAMPAIGN else steps[1::2]):
+        pod.kill("station", signal.SIGTERM)
+        pod.processes["station"].wait()
+        pod.start("station", program=("tests.station.dying_daemon", step))
+        pod.wait_state("healthy")
+        before = placement(pod)
+        goal = goals[number % 2]
+        begun = ask(pod, "swap", placement=goal)
+        assert pod.processes["station"].wait(30) == -signal.SIGKILL
+        pod.start("station")
+        done = wait_for(pod, begun["intent"])
+        assert done["state"] == "done", step
+        pod.wait_state("healthy")
+        after = placement(pod)
+        assert after["digest"] == done["digest"] != before["digest"]
+        assert not ask(pod, "swap", placement=goal, dry_run=True)["copies"]
+        assert pod.ids(prompt_ids=PROMPT, max_tokens=24) == wanted, step
+        experts = {tier["name"]: tier["experts"] for tier in after["tiers"]}
+        pod.wait("sparks that hold the map's slices and no others", holds(pod, experts["spark"]))
+
+
+def test_a_spark_that_dies_of_any_frame_of_a_swap_is_waited_for(start_pod: Start) -> None:
+    pod = start_pod(2)
+    wanted = pod.ids(prompt_ids=PROMPT, max_tokens=24)
+    goals = ("all-spark", "layer-balanced")
+    lane = Lane(pod, wanted)
+    for number, kind in enumerate(("LOAD", "COMMIT", "RETIRE")):
+        pod.kill("spark-1", signal.SIGTERM)
+        pod.processes["spark-1"].wait()
+        pod.start("spark-1", program=("tests.station.dying_daemon", kind))
+        pod.wait_state("healthy")
+        begun = ask(pod, "swap", placement=goals[number % 2] if number else "all-spark")
+        assert pod.processes["spark-1"].wait(30) == -signal.SIGKILL
+        pod.start("spark-1")
+        assert wait_for(pod, begun["intent"])["state"] == "done", kind
+        pod.wait_state("healthy")
+        counts = {tier["name"]: tier["experts"] for tier in placement(pod)["tiers"]}
+        pod.wait("sparks that hold the map's slices", holds(pod, counts["spark"]))
+    lane.end()
+
+
+def holds(pod: RunningPod, slices: int) -> Callable[[], bool]:
+    return lambda: [node["slots_used"] for node in pod.status()["nodes"][1:]] == [slices] * 2
+
+
 def test_another_policy_on_the_command_line_is_what_the_operator_gets(start_pod: Start) -> None:
     pod = start_pod(1, "--transport", "inproc")
     swap(pod, "all-grace")
@@ -91,7 +143,7 @@ def test_another_policy_on_the_command_line_is_what_the_operator_gets(start_pod:
     assert found["epoch"] == epoch + 1
 
 
-@pytest.mark.skipif("K3_SWAP_CAMPAIGN" not in os.environ, reason="minutes long; K3_SWAP_CAMPAIGN=N")
+@pytest.mark.skipif(not CAMPAIGN, reason="minutes long; K3_SWAP_CAMPAIGN=N")
 @pytest.mark.parametrize("kills", [False, True])
 def test_campaign(start_pod: Start, seed: int, kills: bool) -> None:
     """N swaps back and forth under eight lanes, with a random process killed in each, or not."""
@@ -99,7 +151,7 @@ def test_campaign(start_pod: Start, seed: int, kills: bool) -> None:
     pod = start_pod(2)
     wanted = pod.ids(prompt_ids=PROMPT, max_tokens=40)
     lanes = [] if kills else [Lane(pod, wanted) for _ in range(8)]
-    for number in range(int(os.environ["K3_SWAP_CAMPAIGN"])):
+    for number in range(CAMPAIGN):
         goal = ("all-spark", "layer-balanced", "contiguous")[number % 3]
         begun = ask(pod, "swap", placement=goal, rate_bytes_s=draw.choice((SLOW * 20, SLOW * 80)))
         stale = ask(pod, "swap", placement="all-hbm", if_token="0" * 16)
