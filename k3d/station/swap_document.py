@@ -14,7 +14,7 @@ from k3d.station.swap_progress import SwapProgress
 from k3d.station.swap_reconciler import SwapReconciler
 from k3d.store.records import Intent
 
-KEPT_OUT = ("map", "planned_digest")
+KEPT_OUT = "planned_digest"
 """Of an intent's plan: what only the reconciler needs."""
 
 
@@ -51,10 +51,11 @@ def plan_traffic(station: Station, made: SwapPlan) -> Traffic:
 
 def placement_document(reconciler: SwapReconciler) -> dict[str, Any]:
     """The map in force, the swap under way and the last one that ended."""
-    station, swaps = reconciler.station, reconciler.swaps.swaps()
+    station, swaps = reconciler.station, reconciler.swaps
     progress = reconciler.progress
-    under_way = next((s for s in swaps if progress is not None and s.id == progress.intent), None)
-    ended = [swap for swap in swaps if swap is not under_way and swap.state != "planned"]
+    waiting = swaps.unfinished()
+    under_way = next((s for s in waiting if progress and s.id == progress.intent), None)
+    ended = swaps.last_ended()
     placement = station.placement
     return {
         "schema": "k3d.placement/1",
@@ -67,7 +68,7 @@ def placement_document(reconciler: SwapReconciler) -> dict[str, Any]:
             for tier, count in placement.counts.items()
         ],
         "swap": _swap(reconciler, under_way, progress) if under_way else None,
-        "last": _swap(reconciler, ended[-1]) if ended else None,
+        "last": _swap(reconciler, ended) if ended else None,
     }
 
 
@@ -118,7 +119,7 @@ def _wave(wave: Wave) -> dict[str, Any]:
 def _swap(
     reconciler: SwapReconciler, intent: Intent, progress: SwapProgress | None = None
 ) -> dict[str, Any]:
-    plan = {key: value for key, value in intent.plan.items() if key not in KEPT_OUT}
+    plan = {key: value for key, value in intent.plan.items() if key != KEPT_OUT}
     document = {"intent": intent.id, "state": intent.state, **plan}
     if progress is not None:
         document |= {

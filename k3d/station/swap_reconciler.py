@@ -30,7 +30,7 @@ from k3d.station.swap_pace import Halted
 from k3d.station.swap_progress import SwapProgress
 from k3d.store.records import Intent
 from k3d.store.state import StateStore
-from k3d.store.swaps import UNFINISHED, SwapStore
+from k3d.store.swaps import SwapStore
 
 DEFAULT_RATE_BYTES_S = 64 * 2**20
 JOIN_S = 5.0
@@ -58,12 +58,12 @@ class SwapReconciler:
 
     def start(self) -> None:
         """Go on with a swap that an earlier Station began, and wait for others."""
-        left = [each for each in self.swaps.swaps() if each.state in UNFINISHED]
+        left = self.swaps.unfinished()
         for intent in left:
             known = intent.plan["planned_digest"] == self.station.in_force.planned_digest
             if intent is left[-1] and known:
                 self.swaps.note("a swap goes on after a restart", intent=intent.id)
-                self._intent = intent
+                self._intent = self.swaps.swap(intent.id)
                 self._progress = self._new_progress(intent)
             else:
                 self.swaps.move(intent.id, "cancelled")
@@ -96,8 +96,8 @@ class SwapReconciler:
 
     def before_last(self) -> PlacementMap:
         """The map that was in force before the last swap. Raises NotFound."""
-        done = [s for s in self.swaps.swaps() if s.state == "done" and not s.plan["returns"]]
-        stored = self.swaps.map_of(done[-1].plan["from_epoch"]) if done else None
+        done = self.swaps.last_done()
+        stored = self.swaps.map_of(done.plan["from_epoch"]) if done else None
         if stored is None:
             raise NotFound("no swap was carried out yet", hint="see: k3ctl placement status")
         return PlacementMap.from_json(stored.map_json)
@@ -153,7 +153,7 @@ class SwapReconciler:
         with self._changed:
             intent, progress = self._intent, self._progress
             if intent is None or progress is None:
-                last = next(reversed(self.swaps.swaps()), None)
+                last = self.swaps.last_ended()
                 if last is not None and last.state == "cancelled":
                     return last
                 raise NotFound("no swap is under way", hint="see: k3ctl placement status")

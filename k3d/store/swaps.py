@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
+
 from k3d.store.records import Intent, StoredMap
 from k3d.store.state import StateReader, StateStore, now_ms
 
@@ -51,12 +53,37 @@ class SwapReader:
         self._reader = reader
 
     def swap(self, intent_id: str) -> Intent:
-        """Raises NotFound for an unknown one."""
+        """One with its map. Raises NotFound for an unknown one."""
         return self._reader.intent(intent_id)
 
     def swaps(self) -> list[Intent]:
-        """Oldest first."""
-        return [intent for intent in self._reader.intents() if intent.kind == SWAP]
+        """Oldest first, without their maps, which may be large."""
+        return self._light("kind = ? ORDER BY rowid", SWAP)
+
+    def unfinished(self) -> list[Intent]:
+        """Those to be carried out, oldest first, without their maps."""
+        return self._light(f"kind = ? AND state IN {UNFINISHED} ORDER BY rowid", SWAP)
+
+    def last_ended(self) -> Intent | None:
+        """The newest that is not to be carried out any more, without its map."""
+        where = f"kind = ? AND state NOT IN {UNFINISHED} ORDER BY rowid DESC LIMIT 1"
+        return next(iter(self._light(where, SWAP)), None)
+
+    def last_done(self) -> Intent | None:
+        """The newest that was carried out and was no way back, without its map."""
+        where = "kind = ? AND state = 'done' AND plan ->> '$.returns' = 0"
+        return next(iter(self._light(f"{where} ORDER BY rowid DESC LIMIT 1", SWAP)), None)
+
+    def _light(self, where: str, *values: str) -> list[Intent]:
+        rows = self._reader.rows(
+            "SELECT id, kind, state, request_id, json_remove(plan, '$.map'), created_ms, "
+            f"updated_ms FROM intent WHERE {where}",
+            values,
+        )
+        return [
+            Intent(*row[:4], plan=msgspec.json.decode(row[4]), created_ms=row[5], updated_ms=row[6])
+            for row in rows
+        ]
 
     def steps(self, intent_id: str) -> list[SwapStep]:
         rows = self._reader.rows(

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 import urllib.error
+from collections.abc import Iterator
 from typing import Any
 
 from tests.station.conftest import RunningPod
@@ -60,6 +62,7 @@ class Lane(threading.Thread):
         super().__init__(daemon=True)
         self.pod, self.wanted = pod, wanted
         self.answers = 0
+        self.gaps_s: list[float] = []  # between the tokens of an answer
         self.wrong: list[Any] = []
         self.enough = threading.Event()
         self.start()
@@ -67,7 +70,7 @@ class Lane(threading.Thread):
     def run(self) -> None:
         while not self.enough.is_set():
             try:
-                lines = list(self.pod.stream(prompt_ids=PROMPT, max_tokens=len(self.wanted)))
+                lines = list(self._timed())
             except (OSError, AssertionError) as error:
                 self.wrong.append(error)
                 return
@@ -77,8 +80,26 @@ class Lane(threading.Thread):
                 return
             self.answers += 1
 
+    def _timed(self) -> Iterator[dict[str, Any]]:
+        before_s = None
+        for line in self.pod.stream(prompt_ids=PROMPT, max_tokens=len(self.wanted)):
+            if line.get("id") is not None:
+                now_s = time.monotonic()
+                if before_s is not None:
+                    self.gaps_s.append(now_s - before_s)
+                before_s = now_s
+            yield line
+
     def end(self) -> None:
         self.enough.set()
         self.join(60)
         assert not self.is_alive()
         assert self.wrong == []
+
+
+def p99_ms(lanes: list[Lane]) -> float:
+    """p99 of the lanes' pauses between tokens since the last call."""
+    gaps_s = sorted(gap for lane in lanes for gap in lane.gaps_s)
+    for lane in lanes:
+        lane.gaps_s = []
+    return 1000 * gaps_s[int(0.99 * len(gaps_s))] if gaps_s else 0.0

@@ -11,7 +11,7 @@ import pytest
 
 from k3d.store.home import read_run_file
 from tests.station.conftest import RunningPod
-from tests.station.swapping import PROMPT, Lane, ask, last, placement, swap, wait_for
+from tests.station.swapping import PROMPT, Lane, ask, last, p99_ms, placement, swap, wait_for
 
 Start = Callable[..., RunningPod]
 CAMPAIGN = int(os.environ.get("K3_SWAP_CAMPAIGN", "0"))
@@ -151,6 +151,8 @@ def test_campaign(start_pod: Start, seed: int, kills: bool) -> None:
     pod = start_pod(2)
     wanted = pod.ids(prompt_ids=PROMPT, max_tokens=40)
     lanes = [] if kills else [Lane(pod, wanted) for _ in range(8)]
+    pod.wait("answers without a swap", lambda: all(lane.answers > 2 for lane in lanes))
+    steady_ms = p99_ms(lanes)
     for number in range(CAMPAIGN):
         goal = ("all-spark", "layer-balanced", "contiguous")[number % 3]
         begun = ask(pod, "swap", placement=goal, rate_bytes_s=draw.choice((SLOW * 20, SLOW * 80)))
@@ -167,5 +169,6 @@ def test_campaign(start_pod: Start, seed: int, kills: bool) -> None:
         assert last(pod)["digest"] == placement(pod)["digest"]
         if kills:
             assert pod.ids(prompt_ids=PROMPT, max_tokens=40) == wanted
+    print(f"p99 pause of a token: {steady_ms:.1f} ms without, {p99_ms(lanes):.1f} ms with swaps")
     for lane in lanes:
         lane.end()
