@@ -12,6 +12,7 @@ import errno
 import fcntl
 import os
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
@@ -23,7 +24,8 @@ from k3d.experts.bank_file import HASH_BYTES, PREFIX, BankHeader, BankLayout, Ma
 from k3d.experts.pages import WORTH_DROPPING_BYTES, drop_pages
 
 SYNC_BYTES = 64 * 2**20
-"""Written bytes after which they are put on the disk and their pages let go."""
+"""Written bytes after which they are put on the disk and their pages let go: as many again may be
+written meanwhile, no more."""
 _NOTHING = bytes(HASH_BYTES)
 
 
@@ -53,6 +55,8 @@ class BankWriter:
         self._wanted = wanted
         self._partial = path.with_name(f".{path.name}.partial")
         self._unsynced = 0
+        self._syncer = ThreadPoolExecutor(1, thread_name_prefix="sync")
+        self._syncing: Future[None] | None = None
         self._hashes = bytearray(self.layout.count * HASH_BYTES)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -90,7 +94,7 @@ class BankWriter:
                 write_all(self._descriptor, digests, self.layout.table_start + begin)
             self._unsynced += len(records)
             if self._unsynced >= SYNC_BYTES:
-                self._sync()
+                self._begin_sync()
         except OSError as error:
             self._fail(error)
         self._hashes[begin:end] = digests
@@ -115,6 +119,7 @@ class BankWriter:
         if self.missing:
             raise BankError(f"bank {self.path.name} lacks {len(self.missing)} records")
         try:
+            self._end_sync()
             write_all(self._descriptor, self.layout.manifest(self._hashes), 0)
             os.fsync(self._descriptor)
             drop_pages(self._descriptor, 0, 0)
@@ -130,6 +135,7 @@ class BankWriter:
                 self._partial.unlink()
 
     def close(self) -> None:
+        self._syncer.shutdown()
         os.close(self._descriptor)
 
     def __enter__(self) -> BankWriter:
@@ -193,10 +199,20 @@ class BankWriter:
                 progress()
         return everything
 
+    def _begin_sync(self) -> None:
+        """Put what is written on the disk while more is written; waits for the sync before."""
+        self._end_sync()
+        self._unsynced = 0
+        self._syncing = self._syncer.submit(self._sync)
+
+    def _end_sync(self) -> None:
+        if self._syncing is not None:
+            self._syncing.result()
+            self._syncing = None
+
     def _sync(self) -> None:
         os.fdatasync(self._descriptor)
         drop_pages(self._descriptor, 0, 0)
-        self._unsynced = 0
 
     def _fail(self, error: OSError) -> NoReturn:
         raise write_failed(self.path, error) from error

@@ -360,6 +360,27 @@ def test_a_failing_sync_publishes_nothing(
     assert list(tmp_path.iterdir()) == []
 
 
+def test_syncs_on_the_way_change_nothing(
+    tiny: Tiny, built: tuple[Path, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bank_writer, "SYNC_BYTES", 10_000)
+    build_bank(source_of(tiny(MODEL)), tmp_path / "x.bank")
+    assert (tmp_path / "x.bank").read_bytes() == built[0].read_bytes()
+
+
+def test_a_sync_that_fails_on_the_way_publishes_nothing(
+    tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_: int) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(bank_writer, "SYNC_BYTES", 10_000)
+    monkeypatch.setattr(bank_writer.os, "fdatasync", fail)
+    with pytest.raises(BankError, match="Input/output error"):
+        build_bank(source_of(tiny(MODEL)), tmp_path / "x.bank")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_checkpoint_that_breaks_half_way_publishes_nothing(tiny: Tiny, tmp_path: Path) -> None:
     folder = edit.copy_of(tiny(MODEL), tmp_path / "broken")
     name = "language_model.model.layers.7.block_sparse_moe.experts.2.w1.weight_scale"
