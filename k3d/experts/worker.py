@@ -71,6 +71,7 @@ class SliceWorker:
         self._second: dict[tuple[int, int], int] = {}  # slot of another copy of the same expert
         self._staged: set[int] = set()  # slots loaded since the epoch in force was committed
         self._decoded: OrderedDict[int, ExpertWeights] = OrderedDict()
+        self._ahead: dict[int, ExpertWeights] = {}  # of staged slots, before they first serve
         self._cache_bytes = cache_bytes
         self._cached_bytes = 0
 
@@ -108,6 +109,8 @@ class SliceWorker:
         self._empty(slot)
         self._packed[slot].numpy()[:] = np.frombuffer(record, dtype=np.uint8)
         self._place(slot, (layer, expert))
+        if self.epochs:
+            self._decode_ahead(slot)
 
     def commit(self, epoch: int) -> None:
         """Everything that `epoch` needs is there: serve it too."""
@@ -135,6 +138,7 @@ class SliceWorker:
         self._second.clear()
         self._staged.clear()
         self._decoded.clear()
+        self._ahead.clear()
         self._cached_bytes = 0
         self.epochs = ()
 
@@ -192,13 +196,20 @@ class SliceWorker:
         if found is not None:
             self._decoded.move_to_end(slot)
             return found
-        decoded = decode_atoms(self.shape, self._packed[slot])
+        decoded = self._ahead.pop(slot, None) or decode_atoms(self.shape, self._packed[slot])
         self._decoded[slot] = decoded
         self._cached_bytes += decoded.size_bytes
         while self._cached_bytes > self._cache_bytes and len(self._decoded) > 1:
             _, dropped = self._decoded.popitem(last=False)
             self._cached_bytes -= dropped.size_bytes
         return decoded
+
+    def _decode_ahead(self, slot: int) -> None:
+        """Decode a staged slice now, while the cache has room: the pass after a turn would wait
+        for all of them."""
+        taken = self._cached_bytes + sum(each.size_bytes for each in list(self._ahead.values()))
+        if taken < self._cache_bytes:
+            self._ahead[slot] = decode_atoms(self.shape, self._packed[slot])
 
     def _place(self, slot: int, expert: tuple[int, int]) -> None:
         """Note what a slot holds. A staged copy serves once the first copy is given up."""
@@ -222,6 +233,7 @@ class SliceWorker:
                 del self._slot_of[held]
                 if second is not None:
                     self._slot_of[held] = second
+        self._ahead.pop(slot, None)
         dropped = self._decoded.pop(slot, None)
         if dropped is not None:
             self._cached_bytes -= dropped.size_bytes

@@ -84,3 +84,23 @@ def test_two_copies_of_one_expert_leave_one(worker: SliceWorker, keep: bool) -> 
         worker.unstage()
         assert worker.loaded == COUNT
     assert torch.equal(serve(worker), wanted)
+
+
+def test_what_is_staged_is_decoded_ahead_within_the_cache(worker: SliceWorker) -> None:
+    wanted = serve(worker)
+    for expert in range(COUNT):
+        load(worker, COUNT + expert, 2, expert)
+    assert len(worker._ahead) == COUNT
+    worker.commit(2)
+    first = serve(worker, 2)
+    worker.settle(2)
+    assert torch.equal(serve(worker, 2), first)
+    assert torch.equal(serve(worker), wanted)
+    small = SliceWorker(SHAPE, 2 * COUNT, cache_bytes=1)
+    small.commit(1)
+    for expert in range(COUNT):
+        load(small, expert, 2, expert)
+    assert len(small._ahead) == 1
+    assert torch.equal(serve(small, 2), first)
+    small.unstage()
+    assert not small._ahead

@@ -48,6 +48,16 @@ def wait_for(pod: RunningPod, intent: str, *states: str) -> dict[str, Any]:
     return last(pod)
 
 
+def wait_calmly(pod: RunningPod, intent: str) -> dict[str, Any]:
+    """As `wait_for`, asking no more often than k3ctl does, for figures of a pod that serves."""
+    pause = threading.Event()
+    until_s = time.monotonic() + 60.0
+    while last(pod).get("intent") != intent:
+        assert time.monotonic() < until_s, f"swap {intent} did not end"
+        pause.wait(0.2)
+    return last(pod)
+
+
 def swap(pod: RunningPod, name: str, **body: Any) -> dict[str, Any]:
     """Carry a swap out; what the status says of it."""
     answer = ask(pod, "swap", placement=name, **body)

@@ -11,7 +11,17 @@ import pytest
 
 from k3d.store.home import read_run_file
 from tests.station.conftest import RunningPod
-from tests.station.swapping import PROMPT, Lane, ask, last, p99_ms, placement, swap, wait_for
+from tests.station.swapping import (
+    PROMPT,
+    Lane,
+    ask,
+    last,
+    p99_ms,
+    placement,
+    swap,
+    wait_calmly,
+    wait_for,
+)
 
 Start = Callable[..., RunningPod]
 CAMPAIGN = int(os.environ.get("K3_SWAP_CAMPAIGN", "0"))
@@ -164,7 +174,7 @@ def test_campaign(start_pod: Start, seed: int, kills: bool) -> None:
             restart(pod, name)
             pod.wait("the Station", lambda: read_run_file(pod.home, "station") is not None)
             pod.wait_state("healthy")
-        done = wait_for(pod, begun["intent"])
+        done = (wait_for if kills else wait_calmly)(pod, begun["intent"])
         assert done["state"] == "done"
         assert last(pod)["digest"] == placement(pod)["digest"]
         if kills:
