@@ -96,7 +96,8 @@ class _Server(uvicorn.Server):
 
 async def _error_response(_request: Request, error: Exception) -> Response:
     assert isinstance(error, K3Error)
-    status = {2: 400, 5: 429, 10: 404, 11: 409, 12: 409}.get(int(error.code), 503 if error.retryable else 500)
+    statuses = {2: 400, 5: 429, 10: 404, 11: 409, 12: 409}
+    status = statuses.get(int(error.code), 503 if error.retryable else 500)
     return JSONResponse(error.document(), status_code=status)
 
 

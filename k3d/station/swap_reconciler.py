@@ -166,13 +166,20 @@ class SwapReconciler:
                     f"the swap to {intent.plan['name']} is in force already",
                     hint="go back: k3ctl placement rollback",
                 )
+            if intent.plan["returns"]:
+                raise Refused(
+                    "the way back to the map before is under way",
+                    hint="wait for it: k3ctl placement status",
+                )
             self._cancel(intent, "cancelled", turning)
             self._halt.set()
             return self.swaps.swap(intent.id)
 
     def _cancel(self, intent: Intent, state: str, turning: bool = False) -> None:
-        """Durably: this swap will not go on, and if part of it is in force, there is a way back."""
-        if turning or self.station.placement.digest != intent.plan["from_digest"]:
+        """Durably: this swap will not go on, and if part of it is in force, there is a way back.
+        A way back that fails has none: it would go to and fro."""
+        in_part = turning or self.station.placement.digest != intent.plan["from_digest"]
+        if in_part and not intent.plan["returns"]:
             self._back = self.swaps.record_swap(self._way_back(intent))
         self.swaps.move(intent.id, state)
 
@@ -207,6 +214,7 @@ class SwapReconciler:
             "name": f"epoch {stored.epoch}",
             "from_epoch": self.station.placement.epoch,
             "from_digest": self.station.placement.digest,
+            "digest": None,  # its slots are known once it is planned again
             "returns": True,
             "map": msgspec.json.decode(stored.map_json),
         }
@@ -230,6 +238,7 @@ class SwapReconciler:
                 self._carry_out(intent, progress)
             except Exception:
                 log.exception("a swap ended for a reason that is a bug; the map stays")
+                self.swaps.move(intent.id, "failed")
             self._finish(intent)
 
     def _finish(self, intent: Intent) -> None:
