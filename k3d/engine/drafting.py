@@ -12,6 +12,7 @@ from k3d.engine.choose_rows import choose_drafts, pays
 from k3d.engine.cost_curve import CostCurve
 from k3d.engine.sequence import Sequence
 from k3d.engine.synthetic import SyntheticAcceptance
+from k3d.engine.trust import common_bias
 from k3d.model.drafter.proposal import Drafter
 from k3d.model.taps import Taps
 
@@ -41,6 +42,7 @@ class Drafting:
         self.drafter = drafter
         self.synthetic = synthetic
         self.spent_s = 0.0
+        self.bias = common_bias()
         self._curve = curve
         self._clock = clock
 
@@ -139,7 +141,7 @@ class Drafting:
         ]
         if not choosing:
             return
-        expected = [lanes[i].trust.corrected(drafts[i].confidence) for i in choosing]
+        expected = [lanes[i].trust.doubted(drafts[i].confidence) for i in choosing]
         line = self._curve.line
         others = other_rows + fixed + len(lanes) - len(choosing)
         chosen = choose_drafts(expected, [len(each) for each in expected], line, others)

@@ -35,6 +35,7 @@ from k3d.engine.request import (
 from k3d.engine.sampling import Rules, logprobs_of
 from k3d.engine.sequence import Sequence
 from k3d.engine.synthetic import SyntheticAcceptance
+from k3d.engine.trust import Trust
 from k3d.engine.verify import Verdict, judge
 from k3d.errors import ConfigError, K3Error, NodeLost
 from k3d.model.drafter.proposal import Drafter
@@ -128,8 +129,9 @@ class Engine:
         self._check(request)
         rules = Rules(request, self.model.config.vocab_size)
         self._arrivals += 1
+        trust = Trust(self._drafting.bias)
         self.lanes.enter(
-            Sequence(request, self._arrivals, self.clock(), list(request.prompt), rules)
+            Sequence(request, self._arrivals, self.clock(), list(request.prompt), rules, trust)
         )
 
     def _check(self, request: Request) -> None:

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from k3d.engine.trust import FIRST_REST, IDLE_ROUNDS, MOST_REST, Trust
+from k3d.engine.trust import DOUBT, FIRST_REST, IDLE_ROUNDS, MOST_REST, Trust, common_bias
 
 
 @pytest.mark.parametrize(("claimed", "true"), [(0.9, 0.4), (0.3, 0.8), (0.6, 0.6), (1.0, 0.2)])
@@ -28,6 +28,22 @@ def test_a_draft_after_a_wrong_one_says_nothing() -> None:
     trust.learn([0.5, 0.5, 0.5], 3, 0)
     assert trust.corrected([0.5, 0.5])[0] < 0.5
     assert trust.corrected([0.5, 0.5])[1] == 0.5
+
+
+def test_a_new_sequence_starts_where_the_others_are(seed: int) -> None:
+    noise, common = random.Random(seed), common_bias()
+    for _ in range(40):
+        trust = Trust(common)
+        for _ in range(20):
+            trust.learn([0.9], 1, int(noise.random() < 0.3))
+    assert Trust(common).corrected([0.9])[0] == pytest.approx(0.3, abs=0.2)
+    assert Trust().corrected([0.9])[0] == pytest.approx(0.9)
+
+
+def test_what_is_chosen_by_is_a_little_less() -> None:
+    trust = Trust()
+    assert trust.doubted([0.8, 0.5]) == pytest.approx([0.8 * DOUBT, 0.5])
+    assert trust.doubted([]) == []
 
 
 def test_rests_grow_and_end_with_a_draft_that_is_right() -> None:
