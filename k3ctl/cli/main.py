@@ -22,9 +22,9 @@ VERBS = {
     "chat": Verb("k3ctl.cli.chat", "chat", "Ask the model: one question, or a conversation."),
     "bank": Verb("k3ctl.cli.bank", "bank", "Count a model, build its banks, send and keep them."),
     "placement": Verb(
-        "k3ctl.cli.placement", "placement", "Plan where experts live, and see what it costs."
+        "k3ctl.cli.placement", "placement", "Plan where experts live; swap it under traffic."
     ),
-    "trace": Verb("k3ctl.cli.trace", "trace", "Look at which experts tokens chose."),
+    "trace": Verb("k3ctl.cli.trace", "trace", "Record and see which experts tokens choose."),
     "health": Verb("k3ctl.cli.health", "health", "Say whether nodes make progress."),
     "logs": Verb("k3ctl.cli.logs", "logs", "Show the daemons' logs, merged by time."),
     "check": Verb(

@@ -40,7 +40,7 @@ def plan_lines(made: Document) -> list[str]:
     lines = wrapped(
         f"to {made['name']}: {count(made['copies'])} copies, {size(made['size_bytes'])}, in "
         f"{len(waves)} wave{'s' if len(waves) > 1 else ''} from epoch {made['epoch']} to "
-        f"{waves[-1]['epoch']}; {seconds(time['value'])} at {size(made['rate_bytes_s'])}/s "
+        f"{waves[-1]['epoch']}; at least {seconds(time['value'])} at {size(made['rate_bytes_s'])}/s "
         f"({time['provenance']})"
     )
     if made["parked"]:

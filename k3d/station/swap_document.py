@@ -33,7 +33,7 @@ def plan_document(station: Station, made: SwapPlan, name: str, rate_bytes_s: int
         "seconds": {
             "value": round(cost.total_bytes / rate_bytes_s, 3),
             "provenance": "modelled",
-            "formula": "size_bytes / rate_bytes_s, without pauses",
+            "formula": "size_bytes / rate_bytes_s: the least, without pauses and verification",
         },
         "tiers": _tiers(station, made, cost),
         "nodes": [{"name": node, "size_bytes": size} for node, size in cost.node_bytes.items()],
