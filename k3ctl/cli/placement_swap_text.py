@@ -35,12 +35,12 @@ def plan_lines(made: Document) -> list[str]:
     """What a swap does, in full."""
     if not made["copies"]:
         return [f"to {made['name']}: nothing moves", f"token {made['token']}"]
-    time = made["seconds"]
+    time, rate = made["seconds"], size(made["rate_bytes_s"])
     waves = made["waves"]
     lines = wrapped(
         f"to {made['name']}: {count(made['copies'])} copies, {size(made['size_bytes'])}, in "
         f"{len(waves)} wave{'s' if len(waves) > 1 else ''} from epoch {made['epoch']} to "
-        f"{waves[-1]['epoch']}; at least {seconds(time['value'])} at {size(made['rate_bytes_s'])}/s "
+        f"{waves[-1]['epoch']}; at least {seconds(time['value'])} at {rate}/s "
         f"({time['provenance']})"
     )
     if made["parked"]:
