@@ -36,7 +36,7 @@ LAYOUT: tuple[tuple[str, str], ...] = (
     ("reserved", "6s"),  # zero
     ("payload_bytes", "Q"),
     ("sent_ns", "Q"),  # the sender's monotonic clock, comparable on one host only
-    ("compute_ns", "Q"),  # time the spark computed, in a partial
+    ("compute_ns", "Q"),  # time the spark computed, in a partial, or took, in a loaded
     ("checksum", "Q"),  # xxh3_64
 )
 HEADER = struct.Struct("<" + "".join(code for _, code in LAYOUT))

@@ -167,12 +167,14 @@ class Serving:
         if self.holding is None or frame.epoch <= self.holding.epoch:
             # Until the next commit this spark holds nothing that it could promise again.
             self._promise_nothing()
+        begun_ns = perf_counter_ns()
         for slot, layer, expert, digest, body in read_records(
             frame.payload, frame.rows, slice_bytes, STATION
         ):
             worker.load(slot, layer, expert, memoryview(body), digest)
         self.loaded = worker.loaded
-        return Reply(Kind.LOADED, (), frame.epoch, 0, frame.rows)
+        took_ns = perf_counter_ns() - begun_ns
+        return Reply(Kind.LOADED, (), frame.epoch, 0, frame.rows, took_ns)
 
     def _commit(self, frame: Frame) -> Reply:
         worker, station = self._ready_worker(), self._station

@@ -19,8 +19,11 @@ FLOOR_US = 200.0
 LEAST_HOPS = 32
 MOST_HOPS = 256
 REST_S = 0.25
+FIRST_BATCH_BYTES = 16 * 1024
 LARGEST_BATCH_BYTES = 256 * 1024
-SMALLEST_BATCH_BYTES = 4096
+SMALLEST_BATCH_BYTES = 1024
+BATCH_NS = 4_000_000
+"""A spark serves nothing while it takes a batch."""
 
 
 class Halted(Exception):
@@ -98,17 +101,22 @@ class Pace:
         self._guard = guard
         self._halt = halt
         self._progress = progress
-        self.batch_bytes = LARGEST_BATCH_BYTES
+        self.batch_bytes = FIRST_BATCH_BYTES
 
     def before(self, size_bytes: int) -> None:
         """Return when the next batch may be copied. Raises Halted."""
         reason = self._guard.trouble()
         if reason is not None:
             self._rest(reason)
-        else:
-            self.batch_bytes = min(LARGEST_BATCH_BYTES, self.batch_bytes + self.batch_bytes // 4)
         self._wait(self._rate.wait_s())
         self._rate.pay(size_bytes)
+
+    def took(self, time_ns: int) -> None:
+        """A spark's time for the last batch: the next are smaller if it was long."""
+        if time_ns > BATCH_NS:
+            self._shrink()
+        elif time_ns < BATCH_NS // 2:
+            self.batch_bytes = min(LARGEST_BATCH_BYTES, self.batch_bytes + self.batch_bytes // 4)
 
     def hold(self, reason: str, time_s: float) -> None:
         """Pause for a reason that is not the pace's own. Raises Halted."""
@@ -124,7 +132,7 @@ class Pace:
 
     def _rest(self, reason: str) -> None:
         """Smaller batches from now on, after a pause in which hops show what is usual."""
-        self.batch_bytes = max(SMALLEST_BATCH_BYTES, self.batch_bytes // 2)
+        self._shrink()
         self._guard.rest()
         until_s = monotonic() + REST_S
         self._progress.pause(reason)
@@ -134,6 +142,9 @@ class Pace:
         finally:
             self._progress.paused = None
         self._guard.rested()
+
+    def _shrink(self) -> None:
+        self.batch_bytes = max(SMALLEST_BATCH_BYTES, self.batch_bytes // 2)
 
     def _wait(self, time_s: float) -> None:
         if self._halt.is_set() or (time_s > 0 and self._halt.wait(time_s)):

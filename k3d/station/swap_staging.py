@@ -176,10 +176,11 @@ class WaveStaging:
             slices(), size, max(size + RECORD_HEADER.size, self._pace.batch_bytes)
         ):
             self._pace.before(batch.count * size)
-            link.between_hops(
+            loaded = link.between_hops(
                 Kind.LOAD, Kind.LOADED, joins=copies.joins, epoch=self._wave.placed.epoch,
                 rows=batch.count, parts=batch.parts,
             )  # fmt: skip
+            self._pace.took(loaded.compute_ns)
             copies.copied += batch.count
             self._progress.copied_bytes += batch.count * size
         if copies.copied == of:

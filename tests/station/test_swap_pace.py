@@ -8,8 +8,11 @@ import pytest
 
 from k3d.experts.hop_log import HopLog
 from k3d.station.swap_pace import (
+    BATCH_NS,
+    FIRST_BATCH_BYTES,
     LARGEST_BATCH_BYTES,
     LEAST_HOPS,
+    SMALLEST_BATCH_BYTES,
     Halted,
     LatencyGuard,
     Pace,
@@ -82,9 +85,23 @@ def test_a_pause_is_told_and_makes_batches_smaller() -> None:
     hops(log, 5000)
     pace.before(100)
     assert (told.pauses, told.paused) == (1, None)
+    assert pace.batch_bytes == FIRST_BATCH_BYTES // 2
+
+
+def test_batches_are_as_large_as_a_spark_takes_quickly() -> None:
+    pace = Pace(
+        RateLimit(10**12), LatencyGuard(HopLog(("hbm",)), 16), threading.Event(), progress()
+    )
+    for _ in range(40):
+        pace.took(0)
+    assert pace.batch_bytes == LARGEST_BATCH_BYTES
+    pace.took(BATCH_NS + 1)
     assert pace.batch_bytes == LARGEST_BATCH_BYTES // 2
-    pace.before(100)
-    assert pace.batch_bytes > LARGEST_BATCH_BYTES // 2
+    pace.took(BATCH_NS)
+    assert pace.batch_bytes == LARGEST_BATCH_BYTES // 2
+    for _ in range(40):
+        pace.took(2 * BATCH_NS)
+    assert pace.batch_bytes == SMALLEST_BATCH_BYTES
 
 
 def test_a_halt_ends_every_wait() -> None:
