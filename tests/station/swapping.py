@@ -107,9 +107,13 @@ class Lane(threading.Thread):
         assert self.wrong == []
 
 
-def p99_ms(lanes: list[Lane]) -> float:
-    """p99 of the lanes' pauses between tokens since the last call."""
-    gaps_s = sorted(gap for lane in lanes for gap in lane.gaps_s)
+def take_gaps(lanes: list[Lane]) -> list[float]:
+    """Seconds between tokens since the last call."""
+    taken = [gap for lane in lanes for gap in lane.gaps_s]
     for lane in lanes:
         lane.gaps_s = []
-    return 1000 * gaps_s[int(0.99 * len(gaps_s))] if gaps_s else 0.0
+    return taken
+
+
+def p99_ms(gaps_s: list[float]) -> float:
+    return 1000 * sorted(gaps_s)[int(0.99 * len(gaps_s))] if gaps_s else 0.0
