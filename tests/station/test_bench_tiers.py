@@ -20,9 +20,9 @@ CALL, EACH = np.array([200.0, 90.0, 800.0]), np.array([30.0, 10.0, 55.0])
 
 
 def _made(seed: int, share: tuple[float, float, float], rows: int = 1) -> Layers:
-    """Layers of eight picks over the tiers: the Station's own in turns, the sparks beside them."""
+    """Layers of four picks over the tiers: the Station's own in turns, the sparks beside them."""
     rng = np.random.default_rng(seed)
-    experts = rng.multinomial(8, share, 3000).astype(float)
+    experts = rng.multinomial(4, share, 3000).astype(float)
     more = rng.integers(0, 5, experts.shape) * (experts > 0) * (rows > 1)
     each = (experts > 0) * CALL + experts * EACH + more * 7.0
     times = np.maximum(each[:, :2].sum(axis=1), each[:, 2])
