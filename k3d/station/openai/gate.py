@@ -137,6 +137,9 @@ class Gate:
         if (headers.one(b"content-encoding") or "identity").lower() != "identity":
             raise ApiError("a compressed body is not accepted", status=415)
         length = headers.one(b"content-length")
+        if length is not None and headers.one(b"transfer-encoding") is not None:
+            # Two lengths: where one request ends another could be hidden. The refusal closes.
+            raise ApiError("a body has a length or comes in chunks, not both")
         if length is not None and int(length) > self._limits.body_bytes:
             raise too_large(self._limits)
 

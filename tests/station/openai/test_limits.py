@@ -243,7 +243,9 @@ def test_chunks_and_a_length_are_one_request(start_api: Start) -> None:
         )
         connection.shutdown(socket.SHUT_WR)
         answer = reply(connection)
-    assert b"200 OK" not in answer
+    assert answer.count(b"HTTP/1.1 ") == 1
+    assert answer.startswith(b"HTTP/1.1 400 ")
+    assert b"not both" in answer
 
 
 def test_a_client_may_ask_whether_to_go_on(start_api: Start) -> None:
