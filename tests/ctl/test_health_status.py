@@ -215,7 +215,7 @@ def test_a_damaged_run_file_is_one_sentence(k3ctl: K3ctl, home: Path, station: F
     (home / "run" / "station.json").write_text("{")
     for command in (["health"], ["pod", "status"], ["chat", "hello"]):
         ran = k3ctl(*command)
-        assert "station.json cannot be read" in ran.err + ran.out
+        assert "station.json cannot be read" in " ".join((ran.err + ran.out).split())
         assert "Traceback" not in ran.err
     station.run_file.write(home)
 
