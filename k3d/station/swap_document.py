@@ -53,8 +53,8 @@ def placement_document(reconciler: SwapReconciler) -> dict[str, Any]:
     """The map in force, the swap under way and the last one that ended."""
     station, swaps = reconciler.station, reconciler.swaps
     progress = reconciler.progress
-    waiting = swaps.unfinished()
-    under_way = next((s for s in waiting if progress and s.id == progress.intent), None)
+    # A swap that was cancelled is under way until what it copied is dropped.
+    under_way = swaps.swap(progress.intent) if progress is not None else None
     ended = swaps.last_ended()
     placement = station.placement
     return {

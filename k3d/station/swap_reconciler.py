@@ -34,6 +34,7 @@ from k3d.store.swaps import SwapStore
 
 DEFAULT_RATE_BYTES_S = 64 * 2**20
 JOIN_S = 5.0
+END_S = 2.0
 
 log = logging.getLogger(__name__)
 
@@ -105,6 +106,8 @@ class SwapReconciler:
     def plan(self, wanted: PlacementMap, if_token: str | None = None) -> SwapPlan:
         """The way to a map. Raises PlanStale when the state is not the one that `if_token` names,
         ConfigError when there is no way."""
+        with self._changed:
+            self._let_go()
         made = plan_swap(
             self.station.placement, wanted, self.station.slots, self.swaps.next_epoch()
         )
@@ -126,6 +129,7 @@ class SwapReconciler:
     ) -> Intent:
         """Carry a plan out. Raises Locked while another swap is under way."""
         with self._changed:
+            self._let_go()
             if self._closing:
                 raise Refused("the Station is shutting down")
             under_way = self._intent
@@ -174,6 +178,16 @@ class SwapReconciler:
             self._cancel(intent, "cancelled", turning)
             self._halt.set()
             return self.swaps.swap(intent.id)
+
+    def _let_go(self) -> None:
+        """A swap that is shown as ended is out of the way in a moment; wait for it. Called with
+        the lock, which it gives up meanwhile."""
+
+        def gone() -> bool:
+            intent = self._intent
+            return intent is None or self.swaps.swap(intent.id).state in ("planned", "running")
+
+        self._changed.wait_for(gone, END_S)
 
     def _cancel(self, intent: Intent, state: str, turning: bool = False) -> None:
         """Durably: this swap will not go on, and if part of it is in force, there is a way back.
