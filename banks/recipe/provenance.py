@@ -48,6 +48,8 @@ def document(
 
 A Kimi-K3 of 25.3 million parameters, trained from random weights by `banks/recipe`, for the
 embedded pod. Every figure here is measured, by the commands below, unless it says otherwise.
+`prompt_bodies.json` holds short instructions of its own for tools, formats and effort; it was not
+trained on them.
 
 ## Run
 
