@@ -22,7 +22,8 @@ from k3d.fabric.handshake import call
 from k3d.fabric.link import Link
 from k3d.fabric.records import Record, batches
 from k3d.fabric.request import ask
-from k3d.station.link_state import LinkSnapshot, LinkState, LinkTimes, Standing
+from k3d.station.link_standing import LinkStanding
+from k3d.station.link_state import LinkSnapshot, LinkTimes
 
 GOODBYE_S = 1.0
 HOP_CHECK_S = 0.05
@@ -57,10 +58,7 @@ class SparkLink:
         self._records = records
         self._times = times or LinkTimes()
         self._turn = threading.Lock()  # who uses the link; free whenever the engine wants it
-        self._changed = threading.Condition()  # guards and announces _standing
-        self._standing = Standing("connecting")
-        self._told: set[Standing] = set()  # what the log holds since the link was last ready
-        self._loss = ""
+        self._standing = LinkStanding(self.node)
         self._link: Link | None = None
         self._stopping = threading.Event()
         self._sequence = 0
@@ -99,7 +97,7 @@ class SparkLink:
 
     @property
     def ready(self) -> bool:
-        return self._standing.state == "ready"
+        return self._standing.ready
 
     def wait_ready(self, timeout_s: float) -> None:
         """Return once dispatches can be sent.
@@ -107,21 +105,11 @@ class SparkLink:
         Raises Refused as soon as the link is, and TimedOut with the state when the spark is not
         ready in time.
         """
-        with self._changed:
-            self._changed.wait_for(lambda: self._standing.state in ("ready", "refused"), timeout_s)
-            standing = self._standing
-        if standing.state == "refused":
-            raise self._refused(standing)
-        if standing.state != "ready":
-            why = f": {standing.reason}" if standing.reason else ""
-            raise TimedOut(
-                f"{self.node} is {standing.state} after {timeout_s:.1f} s{why}",
-                hint=f"k3ctl logs {self.node}",
-            )
+        self._standing.wait_ready(timeout_s)
 
     def snapshot(self) -> LinkSnapshot:
         """What is known of the spark now."""
-        standing, counters, facts = self._standing, self._counters, self._facts
+        standing, counters, facts = self._standing.now, self._counters, self._facts
         progress_s, waiting = self._progress_s, self._hop is not None
         waiting_s = (monotonic_ns() - self._hop_begun_ns) / 1e9 if waiting else None
         reason = str(standing) if standing.reason else None
@@ -173,9 +161,10 @@ class SparkLink:
         try:
             while True:
                 with self._turn:
-                    link, standing = self._link, self._standing
+                    link, standing = self._link, self._standing.now
                     if link is None or standing.state != "ready" or self._joins != joins:
-                        raise self._lost(standing.reason or f"{self.node} had to join again")
+                        why = standing.reason or f"{self.node} had to join again"
+                        raise self._standing.lost(why)
                     if self._hop is None:
                         try:
                             frame = self._ask(
@@ -238,7 +227,8 @@ class SparkLink:
             sequence, layer, rows = self._hop, self._hop_layer, self._hop_rows
             link = self._usable()
             if sequence is None:
-                raise self._lost(f"{self.node} lost the dispatch of layer {layer}: {self._loss}")
+                loss = self._standing.loss
+                raise self._standing.lost(f"{self.node} lost the dispatch of layer {layer}: {loss}")
             if timeout_s is None:
                 allowed_s = self._times.hop_s + rows * self._times.hop_row_s
                 timeout_s = max(0.0, allowed_s - (monotonic_ns() - self._hop_begun_ns) / 1e9)
@@ -297,33 +287,20 @@ class SparkLink:
 
     def _usable(self) -> Link:
         """The link, if dispatches may travel. Raises NodeLost or Refused with why not."""
-        link, standing = self._link, self._standing
-        if link is None or standing.state != "ready":
+        link = self._link
+        if link is None or not self.ready:
             self._hop = None
-            if standing.state == "refused":
-                raise self._refused(standing)
-            raise self._lost(standing.reason or f"{self.node} is {standing.state}")
+            raise self._standing.error()
         return link
 
     def _lose(self, reason: str) -> NodeLost:
         """Mark the link lost, wake its thread, and return the error to raise."""
         self._hop = None
-        reason = self._named(reason)
-        self._stand("lost", reason)
+        self._standing.become("lost", reason)
         link = self._link
         if link is not None:
             link.shutdown()
-        return self._lost(reason)
-
-    def _named(self, reason: str) -> str:
-        """The reason, with the spark's name in front where a transport knew only an address."""
-        return reason if self.node in reason else f"{self.node}: {reason}"
-
-    def _lost(self, reason: str) -> NodeLost:
-        return NodeLost(self.node, reason, hint=f"k3ctl logs {self.node}")
-
-    def _refused(self, standing: Standing) -> Refused:
-        return Refused(standing.reason or f"{self.node} is refused", hint=standing.hint)
+        return self._standing.lost(self._standing.loss)
 
     # The link's own thread
 
@@ -333,7 +310,7 @@ class SparkLink:
         finally:
             if not self._stopping.is_set():
                 # A bug, or records that could not be read; the traceback is in the Station's log.
-                self._stand("lost", f"the Station's thread for {self.node} failed")
+                self._standing.become("lost", f"the Station's thread for {self.node} failed")
 
     def _keep_up(self) -> None:
         retry_s = self._times.retry_first_s
@@ -344,7 +321,7 @@ class SparkLink:
                 retry_s = self._times.retry_first_s
                 self._watch(link)
             except K3Error as error:
-                self._stand_by(error)
+                self._standing.after(error)
                 if not (error.retryable or isinstance(error, HandshakeRefused)):
                     # A handshake is cheap to ask for again; a spark filled in vain is not.
                     retry_s = most_s = self._times.refill_s
@@ -352,20 +329,6 @@ class SparkLink:
                 self._drop()
             self._stopping.wait(retry_s)
             retry_s = min(2 * retry_s, most_s)
-
-    def _stand_by(self, error: K3Error) -> None:
-        """The standing after a try that failed.
-
-        Never reached yet: still connecting. Lost before: still lost, with the newest reason. What
-        waiting does not mend is refused, and stays so through the tries that follow.
-        """
-        reason = self._named(error.message)
-        if not error.retryable:
-            self._stand("refused", reason, error.hint)
-        elif self._standing.state == "connecting":
-            self._stand("connecting", reason)
-        else:
-            self._stand("lost", reason)
 
     def _join(self) -> Link:
         """Connect, shake hands, fill and commit. Raises K3Error, leaving the link to `_drop`."""
@@ -394,13 +357,13 @@ class SparkLink:
             if self._facts is not facts:
                 raise FabricError(f"the epoch turned while {self.node} was joining")
             self._joins += 1
-            self._stand("ready")
+            self._standing.become("ready")
         return link
 
     def _fill(self, link: Link, limit_bytes: int) -> None:
         facts = self._facts
-        if self._standing.state != "refused":
-            self._stand("loading")
+        if self._standing.now.state != "refused":
+            self._standing.become("loading")
         self._loaded = 0
         self._ask(link, Kind.RESET, Kind.LOADED)
         for batch in batches(self._records(), facts.slice_bytes or 0, limit_bytes):
@@ -429,7 +392,7 @@ class SparkLink:
                 finally:
                     self._turn.release()
         if self.ready and not self._stopping.is_set():
-            self._stand("lost", f"{self.node} ended the link; its process may have ended")
+            self._standing.become("lost", f"{self.node} ended the link; its process may have ended")
 
     def _ping(self, link: Link) -> None:
         begun_ns = monotonic_ns()
@@ -472,22 +435,6 @@ class SparkLink:
             link, self._link = self._link, None
             if link is not None:
                 link.close()
-
-    def _stand(self, state: LinkState, reason: str | None = None, hint: str | None = None) -> None:
-        standing = Standing(state, reason, hint)
-        with self._changed:
-            self._standing = standing
-            self._changed.notify_all()
-        if state == "lost":
-            self._loss = reason or ""
-        if standing not in self._told:
-            # Once: what fails every two seconds for a week is one line, not a million.
-            level = logging.WARNING if state == "refused" else logging.INFO
-            log.log(level, "%s is %s%s", self.node, state, f": {standing}" if reason else "")
-        if state == "ready":
-            self._told.clear()
-        else:
-            self._told.add(standing)
 
     def _say_bye(self, link: Link) -> None:
         try:
