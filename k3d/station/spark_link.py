@@ -15,13 +15,14 @@ from time import monotonic, monotonic_ns
 import msgspec
 
 from k3d.errors import FabricError, HandshakeRefused, K3Error, NodeLost, Refused, TimedOut
-from k3d.fabric.control import Commit, Counters, decode, encode, failure_sentence
+from k3d.fabric.control import Commit, Counters, decode, encode
 from k3d.fabric.facts import Facts
 from k3d.fabric.frames import Buffer, Frame, Kind
 from k3d.fabric.handshake import call
 from k3d.fabric.link import Link
 from k3d.fabric.records import Record, batches
 from k3d.fabric.request import ask
+from k3d.station.hop import Hop
 from k3d.station.link_standing import LinkStanding
 from k3d.station.link_state import LinkSnapshot, LinkTimes
 
@@ -68,8 +69,8 @@ class SparkLink:
         self._hop_over: threading.Event | None = None  # wanted by whoever waits between hops
         self._counters: Counters | None = None
         self._rtt_ns: int | None = None
-        self._hop: int | None = None  # sequence of the dispatch without an answer
-        self._hop_layer = self._hop_rows = self._hop_begun_ns = 0
+        self._hop: Hop | None = None  # the dispatch without an answer
+        self._hop_layer = 0  # of the last one
         self._hop_ns: int | None = None
         self._compute_ns: int | None = None
         self._thread = threading.Thread(target=self._run, name=f"link-{self.node}", daemon=True)
@@ -110,8 +111,8 @@ class SparkLink:
     def snapshot(self) -> LinkSnapshot:
         """What is known of the spark now."""
         standing, counters, facts = self._standing.now, self._counters, self._facts
-        progress_s, waiting = self._progress_s, self._hop is not None
-        waiting_s = (monotonic_ns() - self._hop_begun_ns) / 1e9 if waiting else None
+        progress_s, hop = self._progress_s, self._hop
+        waiting_s = hop.age_ns / 1e9 if hop is not None else None
         reason = str(standing) if standing.reason else None
         if standing.state == "ready" and waiting_s is not None and waiting_s > self._times.late_s:
             reason = f"{self.node} has not answered layer {self._hop_layer} for {waiting_s:.1f} s"
@@ -202,12 +203,13 @@ class SparkLink:
         with self._turn:
             link = self._usable()
             self._sequence += 1
-            self._hop_begun_ns = monotonic_ns()
-            self._hop_layer, self._hop_rows, self._hop = layer, rows, self._sequence
+            epoch = self._facts.epoch
+            self._hop = Hop(self._sequence, epoch, layer, rows, monotonic_ns())
+            self._hop_layer = layer
             try:
                 link.send(
                     Kind.DISPATCH,
-                    epoch=self._facts.epoch,
+                    epoch=epoch,
                     sequence=self._sequence,
                     layer=layer,
                     rows=rows,
@@ -224,33 +226,25 @@ class SparkLink:
         as `begin` does.
         """
         with self._turn:
-            sequence, layer, rows = self._hop, self._hop_layer, self._hop_rows
-            link = self._usable()
-            if sequence is None:
-                loss = self._standing.loss
-                raise self._standing.lost(f"{self.node} lost the dispatch of layer {layer}: {loss}")
+            hop, link = self._hop, self._usable()
+            if hop is None:
+                loss = f"the dispatch of layer {self._hop_layer}: {self._standing.loss}"
+                raise self._standing.lost(f"{self.node} lost {loss}")
             if timeout_s is None:
-                allowed_s = self._times.hop_s + rows * self._times.hop_row_s
-                timeout_s = max(0.0, allowed_s - (monotonic_ns() - self._hop_begun_ns) / 1e9)
+                timeout_s = hop.left_s(self._times)
             try:
                 frame = link.receive(timeout_s)
             except TimedOut:
                 raise self._lose(
-                    f"{self.node} did not answer layer {layer} ({rows} rows) "
+                    f"{self.node} did not answer layer {hop.layer} ({hop.rows} rows) "
                     f"within {timeout_s:.1f} s"
                 ) from None
             except FabricError as error:
                 raise self._lose(error.message) from None
-            if (
-                frame.kind is not Kind.PARTIAL
-                or frame.sequence != sequence
-                or frame.epoch != self._facts.epoch
-                or frame.layer != layer
-                or frame.rows != rows
-            ):
-                raise self._lose(self._wrong_answer(frame, sequence, layer, rows))
+            if not hop.is_answered_by(frame):
+                raise self._lose(hop.wrong_answer(frame, self.node))
             self._hop = None
-            self._hop_ns = monotonic_ns() - self._hop_begun_ns
+            self._hop_ns = hop.age_ns
             self._compute_ns = frame.compute_ns
             self._progress_s = monotonic()
             over = self._hop_over
@@ -270,20 +264,6 @@ class SparkLink:
     def hop_ns(self) -> int | None:
         """Nanoseconds from `begin` to the end of `finish` in the last hop; None before any."""
         return self._hop_ns
-
-    def _wrong_answer(self, frame: Frame, sequence: int, layer: int, rows: int) -> str:
-        if frame.kind is Kind.ERROR:
-            try:
-                return f"{self.node} did not serve layer {layer}: " + failure_sentence(
-                    frame, self.node
-                )
-            except FabricError as error:
-                return error.message
-        return (
-            f"{self.node} answered {frame.kind.name} sequence {frame.sequence} epoch {frame.epoch} "
-            f"layer {frame.layer} rows {frame.rows} to dispatch {sequence} epoch "
-            f"{self._facts.epoch} layer {layer} rows {rows}"
-        )
 
     def _usable(self) -> Link:
         """The link, if dispatches may travel. Raises NodeLost or Refused with why not."""
