@@ -18,7 +18,7 @@ from torch.nn.functional import linear, rms_norm
 from k3d.model.drafter.attention import attend
 from k3d.model.drafter.config import BlockDrafting, DrafterConfig
 from k3d.model.drafter.layer import DraftLayer
-from k3d.model.drafter.proposal import NOTHING, Proposal, trimmed, written
+from k3d.model.drafter.proposal import Proposal, propose_with, trimmed
 from k3d.model.taps import Taps
 
 
@@ -177,21 +177,8 @@ class DSparkDrafter:
         context_starts: Sequence[int] | None = None,
     ) -> list[Proposal]:
         """See Drafter."""
-        rows = written(contexts, positions, context_starts)
-        wanted = [min(count, self.block) for count in counts]
-        lanes = [lane for lane, count in enumerate(wanted) if count > 0]
-        proposals = [NOTHING] * len(wanted)
-        if not lanes:
-            return proposals
-        drafted = self._draft(
-            [rows[lane] for lane in lanes],
-            torch.tensor([anchors[lane] for lane in lanes]),
-            torch.tensor([positions[lane] for lane in lanes]),
-            [wanted[lane] for lane in lanes],
-        )
-        for lane, proposal in zip(lanes, drafted, strict=True):
-            proposals[lane] = proposal
-        return proposals
+        asked = (contexts, anchors, positions, counts, context_starts)
+        return propose_with(self._draft, self.block, *asked)
 
     def _draft(
         self, rows: list[Tensor], anchors: Tensor, positions: Tensor, counts: list[int]

@@ -18,7 +18,7 @@ from torch.nn.functional import linear, rms_norm
 from k3d.model.drafter.attention import attend
 from k3d.model.drafter.config import ChainDrafting, DrafterConfig
 from k3d.model.drafter.layer import DraftLayer
-from k3d.model.drafter.proposal import NOTHING, Proposal, trimmed, written
+from k3d.model.drafter.proposal import Proposal, propose_with, trimmed
 from k3d.model.taps import Taps
 
 
@@ -95,20 +95,8 @@ class Eagle3Drafter:
         context_starts: Sequence[int] | None = None,
     ) -> list[Proposal]:
         """See Drafter. A lane without a context row has no feature to start from, and no draft."""
-        rows = written(contexts, positions, context_starts)
-        wanted = [min(count, self.block) for count in counts]
-        lanes = [i for i, count in enumerate(wanted) if count > 0 and rows[i].shape[0] > 0]
-        proposals = [NOTHING] * len(wanted)
-        if lanes:
-            drafted = self._draft(
-                [rows[lane] for lane in lanes],
-                torch.tensor([anchors[lane] for lane in lanes]),
-                torch.tensor([positions[lane] for lane in lanes]),
-                [wanted[lane] for lane in lanes],
-            )
-            for lane, proposal in zip(lanes, drafted, strict=True):
-                proposals[lane] = proposal
-        return proposals
+        asked = (contexts, anchors, positions, counts, context_starts)
+        return propose_with(self._draft, self.block, *asked, least_rows=1)
 
     def _draft(
         self, rows: list[Tensor], token: Tensor, positions: Tensor, counts: list[int]

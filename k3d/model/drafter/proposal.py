@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -83,6 +83,39 @@ def written(
         start = starts[lane] if starts is not None else 0
         rows.append(context[min(start, position) : position])
     return rows
+
+
+Draft = Callable[[list[Tensor], Tensor, Tensor, list[int]], list[Proposal]]
+"""(context rows, anchors i64, positions i64, counts above 0) of some lanes -> their drafts."""
+
+
+def propose_with(
+    draft: Draft,
+    block: int,
+    contexts: Sequence[Tensor],
+    anchors: Sequence[int],
+    positions: Sequence[int],
+    counts: Sequence[int],
+    context_starts: Sequence[int] | None,
+    *,
+    least_rows: int = 0,
+) -> list[Proposal]:
+    """Drafter.propose by a `draft` of the lanes that want drafts and have `least_rows` context
+    rows; the others get none."""
+    rows = written(contexts, positions, context_starts)
+    wanted = [min(count, block) for count in counts]
+    lanes = [i for i, count in enumerate(wanted) if count > 0 and rows[i].shape[0] >= least_rows]
+    proposals = [NOTHING] * len(wanted)
+    if lanes:
+        drafted = draft(
+            [rows[lane] for lane in lanes],
+            torch.tensor([anchors[lane] for lane in lanes]),
+            torch.tensor([positions[lane] for lane in lanes]),
+            [wanted[lane] for lane in lanes],
+        )
+        for lane, proposal in zip(lanes, drafted, strict=True):
+            proposals[lane] = proposal
+    return proposals
 
 
 def trimmed(
