@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from time import monotonic_ns
 
 from k3d.errors import FabricError, TimedOut
+from k3d.fabric.frame_buffers import DEFAULT_CAPACITY_BYTES, FrameBuffers
 from k3d.fabric.frames import HEADER_BYTES, Buffer, Frame, Kind, Reply
-from k3d.fabric.lanes import DEFAULT_CAPACITY_BYTES, Lanes
 
 
 class InprocLink:
@@ -28,8 +28,8 @@ class InprocLink:
         self.peer = peer
         self._answer = answer
         self._request: Frame | None = None
-        self._outgoing = Lanes.private(capacity_bytes)
-        self._incoming = Lanes.private(capacity_bytes)
+        self._outgoing = FrameBuffers.private(capacity_bytes)
+        self._incoming = FrameBuffers.private(capacity_bytes)
         self._down = threading.Event()
 
     @property

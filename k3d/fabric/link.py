@@ -16,8 +16,8 @@ from time import monotonic
 from typing import Protocol
 
 from k3d.errors import FabricError, TimedOut
+from k3d.fabric.frame_buffers import FrameBuffers
 from k3d.fabric.frames import Buffer, Frame, Kind
-from k3d.fabric.lanes import Lanes
 
 BACKLOG = 128
 """Callers that may wait at a door that is busy for a moment."""
@@ -169,7 +169,9 @@ class Waiter:
 class SocketLink:
     """What links over a socket have in common; a transport adds `send` and `receive`."""
 
-    def __init__(self, sock: socket.socket, outgoing: Lanes, incoming: Lanes, peer: str) -> None:
+    def __init__(
+        self, sock: socket.socket, outgoing: FrameBuffers, incoming: FrameBuffers, peer: str
+    ) -> None:
         sock.setblocking(False)
         self._sock = sock
         self._outgoing = outgoing

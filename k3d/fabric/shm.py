@@ -18,6 +18,7 @@ from contextlib import ExitStack
 from time import monotonic
 
 from k3d.errors import FabricError
+from k3d.fabric.frame_buffers import DEFAULT_CAPACITY_BYTES, FrameBuffers, mapped_bytes
 from k3d.fabric.frames import (
     DATA_KINDS,
     HEADER_BYTES,
@@ -28,11 +29,10 @@ from k3d.fabric.frames import (
     read_header,
     write_header,
 )
-from k3d.fabric.lanes import DEFAULT_CAPACITY_BYTES, Lanes, mapped_bytes
 from k3d.fabric.link import BACKLOG, Caller, SocketCaller, SocketLink, accept_caller
 
 EXCHANGE = struct.Struct("<8sQ")
-"""What goes with a memfd: the magic below and the capacity of its data lane in bytes."""
+"""What goes with a memfd: the magic below and the capacity of its data buffer in bytes."""
 EXCHANGE_MAGIC = b"K3SHM\x00\x00\x01"
 EXCHANGE_TIMEOUT_S = 1.0
 MOST_CAPACITY_BYTES = 1 << 32
@@ -69,11 +69,11 @@ class ShmLink(SocketLink):
             raise self._broken()
         if bell not in (CONTROL_BELL, DATA_BELL):
             raise FabricError(f"{self.peer} rang {bell.hex()}, which is no doorbell")
-        lane = self._incoming.lane(Kind.PARTIAL if bell == DATA_BELL else Kind.PING)
-        header = read_header(lane, self.peer, self._incoming.limit_bytes)
+        buffer = self._incoming.buffer(Kind.PARTIAL if bell == DATA_BELL else Kind.PING)
+        header = read_header(buffer, self.peer, self._incoming.limit_bytes)
         if (header.kind in DATA_KINDS) != (bell == DATA_BELL):
-            raise FabricError(f"{self.peer} put a {header.kind.name} frame in the wrong lane")
-        return open_frame(lane[: HEADER_BYTES + header.payload_bytes], header, self.peer)
+            raise FabricError(f"{self.peer} put a {header.kind.name} frame in the wrong buffer")
+        return open_frame(buffer[: HEADER_BYTES + header.payload_bytes], header, self.peer)
 
 
 class ShmListener:
@@ -141,13 +141,13 @@ def _exchange(sock: socket.socket, peer: str, capacity_bytes: int, timeout_s: fl
     try:
         _check_user(sock, peer)
         sock.settimeout(timeout_s)
-        outgoing, own_fd = _make_lanes(capacity_bytes)
+        outgoing, own_fd = _make_buffers(capacity_bytes)
         try:
             words = EXCHANGE.pack(EXCHANGE_MAGIC, capacity_bytes)
             socket.send_fds(sock, [words], [own_fd])
         finally:
             os.close(own_fd)
-        return ShmLink(sock, outgoing, _receive_lanes(sock, peer), peer)
+        return ShmLink(sock, outgoing, _receive_buffers(sock, peer), peer)
     except OSError as error:
         sock.close()
         raise FabricError(
@@ -168,20 +168,20 @@ def _check_user(sock: socket.socket, peer: str) -> None:
         )
 
 
-def _make_lanes(capacity_bytes: int) -> tuple[Lanes, int]:
-    fd = os.memfd_create("k3-lanes", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+def _make_buffers(capacity_bytes: int) -> tuple[FrameBuffers, int]:
+    fd = os.memfd_create("k3-frames", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     size_bytes = mapped_bytes(capacity_bytes)
     try:
         os.ftruncate(fd, size_bytes)
         # A peer that shrank the file would kill this process with SIGBUS: seal it.
         fcntl.fcntl(fd, fcntl.F_ADD_SEALS, NO_RESIZE)
-        return Lanes(mmap.mmap(fd, size_bytes), capacity_bytes), fd
+        return FrameBuffers(mmap.mmap(fd, size_bytes), capacity_bytes), fd
     except OSError:
         os.close(fd)
         raise
 
 
-def _receive_lanes(sock: socket.socket, peer: str) -> Lanes:
+def _receive_buffers(sock: socket.socket, peer: str) -> FrameBuffers:
     words, fds, _, _ = socket.recv_fds(sock, EXCHANGE.size + 1, 4, socket.MSG_CMSG_CLOEXEC)
     try:
         if not words:
@@ -192,14 +192,14 @@ def _receive_lanes(sock: socket.socket, peer: str) -> Lanes:
         if magic != EXCHANGE_MAGIC:
             raise FabricError(f"{peer} opened with {magic.hex()}, which is no k3d of this version")
         if not 0 < capacity_bytes <= MOST_CAPACITY_BYTES:
-            raise FabricError(f"{peer} announced lanes of {capacity_bytes} bytes")
+            raise FabricError(f"{peer} announced buffers of {capacity_bytes} bytes")
         size_bytes = mapped_bytes(capacity_bytes)
         found_bytes = os.fstat(fds[0]).st_size
         if found_bytes != size_bytes:
             raise FabricError(f"{peer} shared {found_bytes} bytes and announced {size_bytes}")
         if fcntl.fcntl(fds[0], fcntl.F_GET_SEALS) & NO_RESIZE != NO_RESIZE:
             raise FabricError(f"{peer} shared memory that it could still shrink")
-        return Lanes(mmap.mmap(fds[0], size_bytes), capacity_bytes)
+        return FrameBuffers(mmap.mmap(fds[0], size_bytes), capacity_bytes)
     finally:
         for fd in fds:
             os.close(fd)

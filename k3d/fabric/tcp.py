@@ -13,6 +13,7 @@ from time import monotonic
 from typing import Any
 
 from k3d.errors import ConfigError, FabricError, TimedOut
+from k3d.fabric.frame_buffers import DEFAULT_CAPACITY_BYTES, FrameBuffers
 from k3d.fabric.frames import (
     HEADER_BYTES,
     Buffer,
@@ -23,7 +24,6 @@ from k3d.fabric.frames import (
     read_header,
     write_header,
 )
-from k3d.fabric.lanes import DEFAULT_CAPACITY_BYTES, Lanes
 from k3d.fabric.link import BACKLOG, Caller, SocketCaller, SocketLink, accept_caller
 
 LOOPBACK = "127.0.0.1"
@@ -40,7 +40,9 @@ class TcpLink(SocketLink):
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 5)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 2)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3)
-        super().__init__(sock, Lanes.private(capacity_bytes), Lanes.private(capacity_bytes), peer)
+        super().__init__(
+            sock, FrameBuffers.private(capacity_bytes), FrameBuffers.private(capacity_bytes), peer
+        )
         self._head = memoryview(bytearray(HEADER_BYTES))
         self._header: Header | None = None
         self._frame = self._head
@@ -75,10 +77,10 @@ class TcpLink(SocketLink):
 
     def _begin_payload(self) -> None:
         header = read_header(self._head, self.peer, self._incoming.limit_bytes)
-        lane = self._incoming.lane(header.kind)
-        lane[:HEADER_BYTES] = self._head
+        buffer = self._incoming.buffer(header.kind)
+        buffer[:HEADER_BYTES] = self._head
         self._header = header
-        self._frame = lane[: HEADER_BYTES + header.payload_bytes]
+        self._frame = buffer[: HEADER_BYTES + header.payload_bytes]
 
     def _fill(self, deadline: float | None) -> None:
         """Read some more bytes of the frame at hand."""

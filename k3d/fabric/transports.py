@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol
 
 from k3d.errors import ConfigError
 from k3d.fabric import shm, tcp
-from k3d.fabric.lanes import DEFAULT_CAPACITY_BYTES
+from k3d.fabric.frame_buffers import DEFAULT_CAPACITY_BYTES
 from k3d.fabric.link import Link, Listener
 
 

@@ -15,7 +15,7 @@ import psutil
 from k3d import __version__
 from k3d.errors import ExitCode
 from k3d.fabric.facts import Facts
-from k3d.fabric.lanes import DEFAULT_CAPACITY_BYTES
+from k3d.fabric.frame_buffers import DEFAULT_CAPACITY_BYTES
 from k3d.fabric.transports import listen
 from k3d.node.http import NodeServer, bind
 from k3d.node.log import log_to_stderr

@@ -22,7 +22,7 @@ from k3d.experts.shape import ExpertShape
 from k3d.experts.tiers import ExpertTiers, LocalTier, SparkTier, Tier
 from k3d.experts.worker import SliceWorker
 from k3d.fabric.facts import Facts
-from k3d.fabric.lanes import DEFAULT_CAPACITY_BYTES
+from k3d.fabric.frame_buffers import DEFAULT_CAPACITY_BYTES
 from k3d.fabric.link import Link
 from k3d.fabric.records import Record
 from k3d.fabric.transports import connect

@@ -10,8 +10,8 @@ import pytest
 
 from k3d.errors import FabricError
 from k3d.fabric import frames
+from k3d.fabric.frame_buffers import FrameBuffers
 from k3d.fabric.frames import HEADER_BYTES, Kind, open_frame, read_header, write_header
-from k3d.fabric.lanes import Lanes
 
 LIMIT = 1 << 16
 
@@ -124,23 +124,23 @@ def test_mutated_frames_give_the_error_and_nothing_else() -> None:
 
 
 def test_lanes_refuse_more_than_was_agreed() -> None:
-    lanes = Lanes.private(1000)
+    buffers = FrameBuffers.private(1000)
     with pytest.raises(FabricError, match="over the limit of 0 bytes"):
-        lanes.place(Kind.LOAD, (b"x",))
-    lanes.limit_bytes = 1000
-    assert len(lanes.place(Kind.LOAD, (bytes(600), bytes(400)))) == HEADER_BYTES + 1000
+        buffers.place(Kind.LOAD, (b"x",))
+    buffers.limit_bytes = 1000
+    assert len(buffers.place(Kind.LOAD, (bytes(600), bytes(400)))) == HEADER_BYTES + 1000
     with pytest.raises(FabricError, match="over the limit of 1000 bytes"):
-        lanes.place(Kind.LOAD, (bytes(600), bytes(401)))
+        buffers.place(Kind.LOAD, (bytes(600), bytes(401)))
     with pytest.raises(FabricError, match="PING"):
-        lanes.place(Kind.PING, (bytes(frames.CONTROL_BYTES),))
-    lanes.close()
+        buffers.place(Kind.PING, (bytes(frames.CONTROL_BYTES),))
+    buffers.close()
 
 
 def test_lanes_take_buffers_of_any_element_type() -> None:
-    lanes = Lanes.private(100)
-    lanes.limit_bytes = 100
+    buffers = FrameBuffers.private(100)
+    buffers.limit_bytes = 100
     numbers = memoryview(array.array("d", (0.0, 1.5)))
-    placed = lanes.place(Kind.PARTIAL, (numbers, b"", memoryview(b"abc")))
+    placed = buffers.place(Kind.PARTIAL, (numbers, b"", memoryview(b"abc")))
     assert bytes(placed[HEADER_BYTES:]) == struct.pack("<dd", 0.0, 1.5) + b"abc"
     placed.release()
-    lanes.close()
+    buffers.close()

@@ -16,8 +16,8 @@ import pytest
 
 from k3d.errors import ConfigError, FabricError, TimedOut
 from k3d.fabric import InprocLink, Kind, Link, Reply, connect, listen, shm, tcp
+from k3d.fabric.frame_buffers import FrameBuffers, mapped_bytes
 from k3d.fabric.frames import CONTROL_BYTES, HEADER_BYTES, Frame, write_header
-from k3d.fabric.lanes import Lanes, mapped_bytes
 from tests.fabric.summing_spark import until
 
 CAPACITY_BYTES = 1 << 20
@@ -306,7 +306,7 @@ def shm_caller(
     [
         ({"words": b"hello"}, "did not open with its memory"),
         ({"words": b"x" * 16}, "which is no k3d of this version"),
-        ({"words": shm.EXCHANGE.pack(shm.EXCHANGE_MAGIC, 2**63)}, "announced lanes of"),
+        ({"words": shm.EXCHANGE.pack(shm.EXCHANGE_MAGIC, 2**63)}, "announced buffers of"),
         ({"memory": False}, "did not open with its memory"),
         ({"size_bytes": 4096}, "shared 4096 bytes and announced"),
         ({"seal": False}, "could still shrink"),
@@ -367,13 +367,13 @@ def test_shm_damaged_frames_and_bells() -> None:
         os.pwrite(fd, good, CONTROL_BYTES)
         caller.send(shm.DATA_BELL)
         assert bytes(link.receive(5.0).payload) == b"payload"
-        # The same frame does not open twice, and a data frame not in the control lane.
+        # The same frame does not open twice, and a data frame not in the control buffer.
         caller.send(shm.DATA_BELL)
         with pytest.raises(FabricError, match="damaged"):
             link.receive(5.0)
         os.pwrite(fd, good, 0)
         caller.send(shm.CONTROL_BELL)
-        with pytest.raises(FabricError, match="wrong lane"):
+        with pytest.raises(FabricError, match="wrong buffer"):
             link.receive(5.0)
         caller.send(b"?")
         with pytest.raises(FabricError, match="no doorbell"):
@@ -408,7 +408,7 @@ def test_a_link_that_cannot_be_made_is_a_sentence_and_leaves_no_descriptor(
     listener = listen(transport, capacity_bytes=CAPACITY_BYTES)
     before = descriptors()
     with monkeypatch.context() as patch:
-        patch.setattr("k3d.fabric.lanes.mmap.mmap", no_memory)
+        patch.setattr("k3d.fabric.frame_buffers.mmap.mmap", no_memory)
         with pytest.raises(FabricError, match="Cannot allocate memory"):
             connect(transport, listener.address, 5.0, capacity_bytes=CAPACITY_BYTES)
         with pytest.raises(FabricError, match="Cannot allocate memory"):
@@ -429,6 +429,6 @@ def test_untouched_lanes_cost_no_memory() -> None:
         return int(statm.split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
     before = resident_bytes()
-    lanes = Lanes.private(1 << 30)
+    buffers = FrameBuffers.private(1 << 30)
     assert resident_bytes() - before < 4 << 20
-    lanes.close()
+    buffers.close()

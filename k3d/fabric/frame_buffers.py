@@ -1,8 +1,9 @@
-"""Lanes: the memory in which the frames of one direction of a link lie.
+"""The memory in which the frames of one direction of a link lie.
 
 A link carries one request and its answer at a time, so one place for a frame is enough. There are
-two, a control lane and a data lane: a ping that is answered while somebody still reads a partial
-must not overwrite it. Memory is mapped, not allocated: pages that no frame has used cost nothing.
+two, a control buffer and a data buffer: a ping that is answered while somebody still reads a
+partial must not overwrite it. Memory is mapped, not allocated: pages that no frame has used cost
+nothing.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from k3d.fabric.frames import CONTROL_BYTES, DATA_KINDS, HEADER_BYTES, Buffer, K
 DEFAULT_CAPACITY_BYTES = 64 * 1024 * 1024
 
 
-class Lanes:
-    """A control lane of 4 KiB and a data lane of `capacity_bytes` of payload.
+class FrameBuffers:
+    """A control buffer of 4 KiB and a data buffer of `capacity_bytes` of payload.
 
     `limit_bytes` is what data frames may carry now: nothing until the handshake has agreed.
     """
@@ -32,11 +33,11 @@ class Lanes:
         self.limit_bytes = 0
 
     @classmethod
-    def private(cls, capacity_bytes: int) -> Lanes:
-        """Lanes in this process's own memory."""
+    def private(cls, capacity_bytes: int) -> FrameBuffers:
+        """Buffers in this process's own memory."""
         return cls(mmap.mmap(-1, mapped_bytes(capacity_bytes)), capacity_bytes)
 
-    def lane(self, kind: Kind) -> memoryview:
+    def buffer(self, kind: Kind) -> memoryview:
         """Where a frame of `kind` lies."""
         return self._data if kind in DATA_KINDS else self._control
 
@@ -46,7 +47,7 @@ class Lanes:
         Parts are contiguous buffers of any element type. Raises FabricError when they are more
         than a frame of this kind may carry.
         """
-        lane = self.lane(kind)
+        buffer = self.buffer(kind)
         most = HEADER_BYTES + self.limit_bytes if kind in DATA_KINDS else CONTROL_BYTES
         end = HEADER_BYTES
         for part in parts:
@@ -60,9 +61,9 @@ class Lanes:
                     f"over the limit of {most - HEADER_BYTES} bytes agreed on this link",
                     hint="raise capacity_bytes on both ends or send fewer rows",
                 )
-            lane[end : end + size_bytes] = view if view.format == "B" else view.cast("B")
+            buffer[end : end + size_bytes] = view if view.format == "B" else view.cast("B")
             end += size_bytes
-        return lane[:end]
+        return buffer[:end]
 
     def close(self) -> None:
         """Give the memory back, once nobody reads a payload in it any more."""
@@ -74,5 +75,5 @@ class Lanes:
 
 
 def mapped_bytes(capacity_bytes: int) -> int:
-    """Bytes of memory that lanes of this capacity take."""
+    """Bytes of memory that buffers of this capacity take."""
     return CONTROL_BYTES + HEADER_BYTES + capacity_bytes
