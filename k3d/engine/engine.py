@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from collections.abc import Sequence as Ordered
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from time import monotonic
 
 import torch
@@ -207,7 +207,7 @@ class Engine:
         ]
 
     def counts(self) -> EngineCounts:
-        totals = asdict(self._totals)
+        totals = dict(vars(self._totals))
         for name in ("verified", "accepted", "rows"):
             totals[name] = tuple(totals[name])
         totals["decode_s"] += self._drafting.spent_s
