@@ -39,5 +39,5 @@ clean:
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check \
-		-c constraints.txt -e '.[node,dev]'
+		-c constraints.txt -e '.[node,tui,plot,dev]'
 	touch $@
