@@ -77,8 +77,9 @@ class Engine:
     drafter: Drafter | None = None
     synthetic: SyntheticAcceptance | None = None
     clock: Callable[[], float] = monotonic
-    watcher: Callable[[list[Part], list[int]], None] | None = None
-    """Told after every pass: its parts and how many rows of each were used."""
+    watchers: list[Callable[[list[Part], list[int]], None]] = field(default_factory=list)
+    """Told after every pass: its parts and how many rows of each were used. Changes between passes,
+    or from within one that is told."""
 
     def __post_init__(self) -> None:
         if not 1 <= self.chunk <= self.model.max_rows:
@@ -246,8 +247,8 @@ class Engine:
                 if tapped is not None and part.sequence.lane is not None:
                     fed.append((part.sequence, start, tapped[: used[-1]]))
             self._drafting.feed(fed)  # before anyone leaves: their pages may be kept
-        if self.watcher is not None:
-            self.watcher(parts, used)
+        for watcher in tuple(self.watchers):
+            watcher(parts, used)
         self._count_pass(parts, used, self.clock() - begun)
         return [*out.events, *(self._finish(*end) for end in out.ends)]
 

@@ -9,7 +9,8 @@ from k3d.experts.shape import ExpertShape
 
 
 class RoutingCopy:
-    """ids i32 and weights f32 [layers, max_rows, top_k], written over by every pass.
+    """ids i32 and weights f32 [layers, max_rows, top_k], written over by every pass; weights only
+    while `weighs`, which changes between passes.
 
     The engine's thread writes and reads. Layers come in ascending order; a pass that failed in the
     middle is not complete, and the next one begins anew.
@@ -21,6 +22,7 @@ class RoutingCopy:
         self.ids = torch.zeros(size, dtype=torch.int32)
         self.weights = torch.zeros(size, dtype=torch.float32)
         self.rows = 0
+        self.weighs = False
         self._layers = 0
 
     @property
@@ -36,5 +38,6 @@ class RoutingCopy:
         if row != self._layers or ids.shape[0] != self.rows:
             return  # a layer is missing: the pass stays incomplete
         self.ids[row, : self.rows] = ids
-        self.weights[row, : self.rows] = weights
+        if self.weighs:
+            self.weights[row, : self.rows] = weights
         self._layers += 1

@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
 
 import torch
@@ -13,9 +14,11 @@ from blake3 import blake3
 
 from k3d import __version__
 from k3d.engine.engine import Engine
+from k3d.engine.pass_plan import Part
 from k3d.errors import CheckpointError, ConfigError, FabricError
 from k3d.experts.bank import Bank, bank_path, open_or_build, slice_of, station_source
 from k3d.experts.dispatch import DTYPES, DispatchLayout
+from k3d.experts.expert_use import ExpertUse
 from k3d.experts.frame_worker import shape_facts, worker_from_facts
 from k3d.experts.hop_log import HopLog
 from k3d.experts.shape import ExpertShape
@@ -61,6 +64,7 @@ class Station:
     membership: Membership
     engine: Engine
     hops: HopLog
+    use: ExpertUse
     slots: dict[str, int]
 
     @property
@@ -135,11 +139,25 @@ def assemble(
         drafter=find_drafter(options.drafter, folder, home, config, weights),
         synthetic=synthetic_acceptance(options, pod),
     )
+    use = _counted(experts, shape, engine)
     membership.start()
     return Station(
         pod, options, folder.name, checkpoint.digest, shape, in_force, bank, tokenizer,
-        chat, membership, engine, hops, dict(pod.slots),
+        chat, membership, engine, hops, use, dict(pod.slots),
     )  # fmt: skip
+
+
+def _counted(experts: ExpertTiers, shape: ExpertShape, engine: Engine) -> ExpertUse:
+    """Count what the router chooses in every pass from now on."""
+    use = ExpertUse(shape, engine.model.max_rows)
+    experts.routing = use.routing
+
+    def count(parts: list[Part], used: list[int]) -> None:
+        firsts = accumulate((part.rows for part in parts), initial=0)
+        use.note(zip(firsts, used, strict=False), sum(part.rows for part in parts))
+
+    engine.watchers.append(count)
+    return use
 
 
 def _tiers(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from queue import Empty, Full, Queue
@@ -22,7 +22,6 @@ import numpy as np
 from k3d.engine.pass_plan import Part
 from k3d.errors import K3Error, Locked, NotFound
 from k3d.experts.routing_copy import RoutingCopy
-from k3d.experts.tiers import ExpertTiers
 from k3d.placement.trace import TraceHeader
 from k3d.placement.trace_writer import TraceWriter
 from k3d.station.assembly import Station
@@ -56,6 +55,8 @@ class Recording:
 
     asked: TraceBody
     copy: RoutingCopy
+    sampled: bool = False
+    """Whether the pass under way is to be recorded."""
     began_s: float = field(default_factory=monotonic)
     stretches: Queue[tuple[np.ndarray, np.ndarray]] = field(
         default_factory=lambda: Queue(maxsize=WAITING)
@@ -87,14 +88,12 @@ class TraceRecorder:
     """Records one trace at a time."""
 
     def __init__(self, station: Station, scheduler: Scheduler) -> None:
-        experts = station.engine.experts
-        assert isinstance(experts, ExpertTiers)
         self._station = station
-        self._experts = experts
         self._scheduler = scheduler
         self._guard = threading.Lock()
         self._recording: Recording | None = None
         self._thread: threading.Thread | None = None
+        self._watcher: Callable[[list[Part], list[int]], None] | None = None
 
     def start(self, asked: TraceBody) -> dict[str, Any]:
         """Raises Locked while another trace is recorded, K3Error when it cannot be written."""
@@ -113,7 +112,7 @@ class TraceRecorder:
                     hint="wait for it, or end it: k3ctl trace record --stop",
                 )
             writer = TraceWriter(Path(asked.path), header)
-            recording = Recording(asked, RoutingCopy(shape, station.engine.model.max_rows))
+            recording = Recording(asked, station.use.routing)
             self._recording = recording
             self._thread = threading.Thread(
                 target=self._write, args=(recording, writer), name="trace", daemon=True
@@ -143,17 +142,24 @@ class TraceRecorder:
     # In the engine's thread
 
     def _attach(self, recording: Recording) -> None:
-        self._experts.routing = recording.copy
-        self._station.engine.watcher = lambda parts, used: self._take(recording, parts, used)
+        self._watcher = lambda parts, used: self._take(recording, parts, used)
+        self._sample(recording, True)
+        self._station.engine.watchers.append(self._watcher)
 
-    def _detach(self) -> None:
-        self._experts.routing = None
-        self._station.engine.watcher = None
+    def _detach(self, recording: Recording) -> None:
+        self._sample(recording, False)
+        if self._watcher is not None:
+            self._station.engine.watchers.remove(self._watcher)
+            self._watcher = None
+
+    def _sample(self, recording: Recording, wanted: bool) -> None:
+        recording.sampled = wanted
+        recording.copy.weighs = wanted and recording.asked.weights
 
     def _take(self, recording: Recording, parts: Sequence[Part], used: Sequence[int]) -> None:
         """After a pass: keep the rows that became tokens or were of a prompt."""
         copy, asked = recording.copy, recording.asked
-        sampled = self._experts.routing is not None
+        sampled = recording.sampled
         if sampled and copy.complete and copy.rows == sum(part.rows for part in parts):
             first = 0
             for part, count in zip(parts, used, strict=True):
@@ -165,10 +171,10 @@ class TraceRecorder:
         wanted = recording.passes % PERIOD < asked.share * PERIOD
         if sampled and not wanted:
             self._hand_on_all(recording)
-        self._experts.routing = copy if wanted else None
+        self._sample(recording, wanted)
         if recording.taken >= asked.tokens:
             self._hand_on_all(recording)
-            self._detach()
+            self._detach(recording)
             recording.enough.set()
 
     def _keep(self, recording: Recording, lane: int, first: int, count: int) -> None:
@@ -215,7 +221,7 @@ class TraceRecorder:
     def _end(self, recording: Recording) -> None:
         def end() -> None:
             self._hand_on_all(recording)
-            self._detach()
+            self._detach(recording)
 
         try:
             self._scheduler.between_passes(end).result()
