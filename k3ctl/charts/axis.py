@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 STEPS = (1.0, 2.0, 2.5, 5.0, 10.0)
-LARGEST = 1e300
+LARGEST = 1e300  # beyond it, and below its inverse, differences are no floats any more
 # Below this share of its ends a span is rounding, not a difference.
 FLAT = 1e-12
 
@@ -47,6 +47,8 @@ def finite(value: float | None) -> float | None:
     """The value as charts can draw it; None when it is not available."""
     if value is None or not math.isfinite(value):
         return None
+    if abs(value) < 1 / LARGEST:
+        return 0.0
     return max(-LARGEST, min(LARGEST, float(value)))
 
 
@@ -57,7 +59,7 @@ def value_axis(values: Iterable[float | None], most_ticks: int, *, from_zero: bo
         known.append(0.0)
     first, last = min(known), max(known)
     widest = max(abs(first), abs(last))
-    if widest < 1 / LARGEST:
+    if widest == 0:
         first, last = 0.0, 1.0
     elif last - first <= widest * FLAT:
         first, last = first - widest / 2, last + widest / 2

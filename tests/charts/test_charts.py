@@ -15,7 +15,9 @@ from k3ctl.charts.line_chart import line_chart
 from k3ctl.charts.sparkline import ASCII_BLOCKS, BLOCKS, sparkline
 
 numbers = st.floats(allow_nan=True, allow_infinity=True)
-finite_numbers = st.floats(min_value=-1e300, max_value=1e300)
+finite_numbers = st.floats(min_value=-1e300, max_value=1e300).filter(
+    lambda number: number == 0 or abs(number) > 1e-290
+)
 points = st.lists(st.tuples(st.floats(-1e12, 1e12), st.none() | numbers), max_size=30).map(
     lambda found: sorted(found, key=lambda point: point[0])
 )
