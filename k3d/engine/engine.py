@@ -39,7 +39,7 @@ from k3d.engine.trust import Trust
 from k3d.engine.verify import Verdict, judge
 from k3d.errors import ConfigError, K3Error, NodeLost
 from k3d.model.drafter.proposal import Drafter
-from k3d.model.kimi_k3 import KimiK3, RoutedExperts
+from k3d.model.kimi_k3 import KimiK3, PassResult, RoutedExperts
 
 
 @dataclass
@@ -76,6 +76,8 @@ class Engine:
     limits: Limits = field(default_factory=Limits)
     drafter: Drafter | None = None
     synthetic: SyntheticAcceptance | None = None
+    vocabulary: int | None = None
+    """Ids below it are tokens; a head may be padded with rows that are none. None: all are."""
     clock: Callable[[], float] = monotonic
     watchers: list[Callable[[list[Part], list[int]], None]] = field(default_factory=list)
     """Told after every pass: its parts and how many rows of each were used. Changes between passes,
@@ -86,6 +88,8 @@ class Engine:
             raise ConfigError(f"chunk {self.chunk} is not between 1 and {self.model.max_rows}")
         if self.synthetic is not None and (self.drafter is None or self.limits.snapshot_bytes):
             raise ConfigError("synthetic acceptance needs a drafter and no prefix reuse")
+        width = self.model.config.vocab_size
+        self.vocab = width if self.vocabulary is None else min(self.vocabulary, width)
         memory = LaneMemory(
             self.model.config,
             self.model.dtype,
@@ -128,7 +132,7 @@ class Engine:
     def submit(self, request: Request) -> None:
         """Queue a request. Raises ConfigError for one that cannot run, Refused when full."""
         self._check(request)
-        rules = Rules(request, self.model.config.vocab_size)
+        rules = Rules(request, self.vocab)
         self._arrivals += 1
         trust = Trust(self._drafting.bias)
         self.lanes.enter(
@@ -136,14 +140,13 @@ class Engine:
         )
 
     def _check(self, request: Request) -> None:
-        vocab = self.model.config.vocab_size
         request.sampling.check()
         if not request.prompt:
             raise ConfigError("the prompt holds no token")
         ids = (*request.prompt, *request.stop_ids, *(t for t, _ in request.sampling.logit_bias))
-        bad = next((token for token in ids if not 0 <= token < vocab), None)
+        bad = next((token for token in ids if not 0 <= token < self.vocab), None)
         if bad is not None:
-            raise ConfigError(f"token id {bad} is not in a vocabulary of {vocab}")
+            raise ConfigError(f"token id {bad} is not in a vocabulary of {self.vocab}")
         least = 0 if request.prompt_logprobs else 1
         if request.max_tokens < least:
             raise ConfigError(f"max_tokens {request.max_tokens} is below {least}")
@@ -179,17 +182,13 @@ class Engine:
         parts = self._planner.plan()
         if not parts:
             return ends
+        events = ends
         try:
-            events = self._run(parts)
+            self._pass(parts, events)
         except NodeLost as lost:
-            self.experts.abandon()
-            return [*ends, *self._wait_for(lost, begun)]
-        except K3Error as error:
-            self.experts.abandon()
-            self._lost = None
-            return [*ends, *(self._fail(part.sequence, error) for part in parts)]
+            return [*events, *self._wait_for(lost, begun)]
         self._lost = None
-        return [*ends, *events]
+        return events
 
     def measure_costs(self) -> None:
         """Learn what a pass costs by its rows, and a block of drafts, on a lane of its own; the
@@ -226,14 +225,34 @@ class Engine:
             **totals,
         )
 
-    def _run(self, parts: list[Part]) -> list[Event]:
-        """One pass; every part's rows are read, and committed as far as they hold."""
+    def _pass(self, parts: list[Part], events: list[Event]) -> None:
+        """One pass, and what it makes known into `events`. When it fails for another reason than a
+        lost node every part runs alone: what one sequence's rows did must not end the others.
+        Raises NodeLost."""
         begun = self.clock()
+        spans = [part.span for part in parts]
+        try:
+            with torch.inference_mode():
+                result = self.model.forward(
+                    spans, self.experts, _wanted(parts), self._drafting.taps
+                )
+        except NodeLost:
+            self.experts.abandon()
+            raise
+        except K3Error as error:
+            self.experts.abandon()
+            if len(parts) == 1:
+                events.append(self._fail(parts[0].sequence, error))
+                return
+            for part in parts:
+                self._pass([part], events)
+            return
+        events += self._read(parts, result, begun)
+
+    def _read(self, parts: list[Part], result: PassResult, begun: float) -> list[Event]:
+        """Every part's rows are read, and committed as far as they hold."""
         with torch.inference_mode():
-            spans = [part.span for part in parts]
-            wanted = _wanted(parts)
-            result = self.model.forward(spans, self.experts, wanted, self._drafting.taps)
-            logits = result.logits.split([len(part.wanted) for part in parts])
+            logits = result.logits[:, : self.vocab].split([len(part.wanted) for part in parts])
             taps: Ordered[Tensor | None] = [None] * len(parts)
             if result.taps is not None:
                 taps = result.taps.split([part.rows for part in parts])

@@ -138,6 +138,7 @@ def assemble(
         limits_of(pod, options),
         drafter=find_drafter(options.drafter, folder, home, config, weights),
         synthetic=synthetic_acceptance(options, pod),
+        vocabulary=tokenizer.vocab_size,
     )
     use = _counted(experts, shape, engine)
     membership.start()

@@ -172,7 +172,7 @@ def _short_engine(station: Station, requests: list[Request]) -> Engine:
         row_bytes=each * (pages_for(longest) + 1),
         snapshot_bytes=given.limits.snapshot_bytes,
     )
-    return Engine(given.model, given.experts, given.chunk, limits, drafter=given.drafter)
+    return replace(given, limits=limits, synthetic=None, watchers=[])
 
 
 def _answers(engine: Engine, requests: list[Request]) -> Iterator[dict[str, Any]]:

@@ -16,11 +16,12 @@ from k3d.engine.request import (
     TokenEvent,
 )
 from k3d.errors import BankError, ConfigError, ExitCode, K3Error, NodeLost, Refused
+from k3d.model.kimi_k3 import Span
 from tests.engine.counting_model import Clock, CountingModel, NoExperts
 
 
 class Bench:
-    def __init__(self, chunk: int = 4, **limits: float) -> None:
+    def __init__(self, chunk: int = 4, vocabulary: int | None = None, **limits: float) -> None:
         self.model, self.experts, self.clock = CountingModel(), NoExperts(), Clock()
         self.engine = Engine(
             self.model.as_model(),
@@ -28,6 +29,7 @@ class Bench:
             chunk,
             Limits(**limits),  # type: ignore[arg-type]
             clock=self.clock,
+            vocabulary=vocabulary,
         )
 
     def submit(self, name: str, prompt: int = 3, tokens: int = 4, **more: object) -> None:
@@ -320,6 +322,64 @@ def test_other_errors_end_the_requests_of_their_pass() -> None:
     assert isinstance(event, ErrorEvent)
     assert (event.request_id, event.error.code) == ("a", ExitCode.FAILED)
     assert len(tokens(bench.run(), "b")) == 4
+
+
+def test_an_error_of_one_sequence_does_not_end_the_others() -> None:
+    """The pass fails, then every part runs alone, and only one of them fails again."""
+    bench = Bench()
+    bench.submit("a", prompt=3)
+    bench.submit("b")
+    events = bench.engine.step() + bench.engine.step()
+    damaged = BankError("bank x: the record of layer 3 expert 4 is damaged")
+    forward = bench.model.forward
+
+    def only_b_fails(spans: list[Span], *others: object) -> object:
+        if any(token >= 100 for span in spans for token in span.tokens):
+            raise damaged
+        return forward(spans, *others)  # type: ignore[arg-type]
+
+    bench.model.forward = only_b_fails  # type: ignore[method-assign,assignment]
+    events += bench.run()
+    assert tokens(events, "a") == [13, 14, 15, 16]
+    [failed] = [event for event in events if isinstance(event, ErrorEvent)]
+    assert (failed.request_id, failed.error) == ("b", damaged)
+    assert bench.engine.idle
+
+
+def test_a_node_lost_after_a_part_ran_alone_loses_no_token() -> None:
+    bench = Bench(recover_s=10.0)
+    bench.submit("a", prompt=3)
+    bench.submit("b")
+    events = bench.engine.step() + bench.engine.step()
+    forward, asked = bench.model.forward, []
+
+    def fails(spans: list[Span], *others: object) -> object:
+        asked.append(len(spans))
+        if len(asked) == 1:
+            raise BankError("bank x: the record of layer 3 expert 4 is damaged")
+        if len(asked) == 3:
+            raise lost()
+        return forward(spans, *others)  # type: ignore[arg-type]
+
+    bench.model.forward = fails  # type: ignore[method-assign,assignment]
+    events += bench.engine.step()
+    assert asked == [2, 1, 1]
+    events += bench.run()
+    assert tokens(events, "a") == [13, 14, 15, 16]
+    assert tokens(events, "b") == [113, 114, 115, 116]
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.5])
+def test_ids_that_are_no_tokens_are_never_written(temperature: float, seed: int) -> None:
+    """After token t the model likes t + 1 best; a head may be wider than the vocabulary."""
+    bench = Bench(vocabulary=24)
+    sampling = Sampling(temperature=temperature, seed=seed)
+    bench.submit("a", prompt=13, tokens=12, sampling=sampling)
+    written = tokens(bench.run(), "a")
+    assert len(written) == 12
+    assert max(written) < 24
+    with pytest.raises(ConfigError, match="token id 110 is not in a vocabulary of 24"):
+        bench.submit("b")
 
 
 def test_timing_and_totals() -> None:
