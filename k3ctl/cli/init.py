@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import click
 
-from k3ctl.cli.options import Invocation, Seconds, home_options, json_option
+from k3ctl.cli.options import Invocation, home_options, json_option, mutation_options
 from k3ctl.client.home_setup import set_up_home
 
 
 @click.command
-@click.option("--dry-run", is_flag=True, help="Say what would be made, make nothing.")
-@click.option(
-    "--lock-wait",
-    type=Seconds(),
-    default=0.0,
-    metavar="SECONDS",
-    help="How long to wait for another writer of the home.",
+@mutation_options(
+    dry_run="Say what would be made, make nothing.",
+    lock_wait="How long to wait for another writer of the home.",
 )
 @home_options
 @json_option

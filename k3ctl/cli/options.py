@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -11,6 +12,8 @@ from typing import Any, TypeVar
 import click
 
 from k3ctl.cli.output import Output
+from k3ctl.cli.table import Chosen, Columns
+from k3d.errors import ConfigError
 from k3d.store.paths import resolve_home
 
 A_YEAR_S = 365 * 86_400
@@ -19,14 +22,30 @@ Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
 @dataclass
 class Invocation:
-    """One run of k3ctl: its home and its output."""
+    """One run of k3ctl: its home, its output, the columns and the request it was asked for."""
 
     home_flag: str | None = None
     output: Output = field(default_factory=Output)
+    columns: Chosen = field(default_factory=Chosen)
+    request_id: str | None = None
 
     @property
     def home(self) -> Path:
         return resolve_home(self.home_flag)
+
+    def listed(
+        self, *tables: tuple[Columns, Iterable[Any]], otherwise: Callable[[], Iterable[str]]
+    ) -> None:
+        """Show the columns that -H, -p and -o ask for; without them, the lines for a person."""
+        if not self.output.text_wanted:
+            return
+        if not self.columns.any:
+            self.output.lines(otherwise())
+            return
+        wanted = self.columns
+        found = wanted.table_of([columns for columns, _ in tables])
+        rows = next(rows for columns, rows in tables if columns is found)
+        self.output.lines(found.lines(rows, wanted.names, header=wanted.header, exact=wanted.exact))
 
 
 class Real(click.FloatRange):
@@ -119,3 +138,108 @@ def jsonl_option(command: Decorated) -> Decorated:
         callback=_set_jsonl,
         help="One JSON object a line, as things happen.",
     )(command)
+
+
+def columns_options(*tables: Columns) -> Callable[[Decorated], Decorated]:
+    """-H, -p and -o for a verb that shows these tables; it shows them with `listed`."""
+
+    def decorate(command: Decorated) -> Decorated:
+        @functools.wraps(command)
+        def wrapped(*args: Any, no_header: bool, exact: bool, columns: str | None, **rest: Any):
+            invocation: Invocation = click.get_current_context().obj
+            names = tuple(name.strip().lower() for name in (columns or "").split(",") if columns)
+            chosen = Chosen(not no_header, exact, names)
+            chosen.table_of(tables)
+            if chosen.any and not invocation.output.text_wanted:
+                raise ConfigError(
+                    "-H, -p and -o are for text; JSON has every column and exact numbers",
+                    hint=f"drop them, or --{invocation.output.form}",
+                )
+            invocation.columns = chosen
+            return command(*args, **rest)
+
+        listed = "; ".join(f"{','.join(table.names)}" for table in tables)
+        for option in (
+            click.option(
+                "-o", "columns", metavar="COLUMN,...", help=f"Only these columns, of: {listed}."
+            ),
+            click.option("-p", "exact", is_flag=True, help="Exact numbers, in base units."),
+            click.option(
+                "-H", "no_header", is_flag=True, help="No header, one tab between columns."
+            ),
+        ):
+            option(wrapped)
+        return wrapped  # type: ignore[return-value]
+
+    return decorate
+
+
+Question = Callable[[Invocation, Mapping[str, Any]], str | None]
+"""What a verb is about to destroy, as the end of "this ..."; None when it destroys nothing."""
+
+
+def mutation_options(
+    *,
+    dry_run: str | None = None,
+    if_token: str | None = None,
+    asks: Question | None = None,
+    lock_wait: str | None = None,
+    files: tuple[str, ...] = (),
+    names: tuple[str, ...] = (),
+) -> Callable[[Decorated], Decorated]:
+    """The options of a verb that changes something, and what they promise.
+
+    --request-id: of several copies with one id, one has the effect and the rest say so
+    (k3d.store.requests). --lock-wait: how long to wait for that, and, with the help text given
+    here, for the verb's own lock; the verb then takes `lock_wait` in seconds. `dry_run` and
+    `if_token` are help texts of the options of those names, which the verb takes. `asks` says what
+    would be lost: asked about on a terminal, refused elsewhere, unless there is --yes. `files` are
+    parameters that name files, where the same name in another directory is another file, and
+    `names` those that take a name or a file.
+    """
+
+    def decorate(command: Decorated) -> Decorated:
+        @functools.wraps(command)
+        def wrapped(*args: Any, **given: Any) -> int:
+            from k3ctl.cli.mutation import Mutation, carry_out
+
+            invocation: Invocation = click.get_current_context().obj
+            request_id, wait_s = given.pop("request_id"), given.pop("lock_wait")
+            yes = given.pop("yes", False)
+            mutation = Mutation(
+                verb=" ".join(click.get_current_context().command_path.split()[1:]),
+                parameters=dict(given),
+                files=files,
+                names=names,
+                request_id=request_id,
+                wait_s=wait_s,
+                asks=None if yes else asks,
+            )
+            if lock_wait is not None:
+                given["lock_wait"] = wait_s or 0.0
+            return carry_out(invocation, mutation, lambda: command(*args, **given))
+
+        options = [
+            click.option(
+                "--request-id",
+                metavar="ID",
+                help="Of all copies with this id one does it; the others say that it was done.",
+            ),
+            click.option(
+                "--lock-wait",
+                type=Seconds(),
+                metavar="SECONDS",
+                help=lock_wait or "How long to wait for another copy of --request-id.",
+            ),
+        ]
+        if asks is not None:
+            options.append(click.option("--yes", is_flag=True, help="Do not ask."))
+        if if_token is not None:
+            options.append(click.option("--if-token", metavar="TOKEN", help=if_token))
+        if dry_run is not None:
+            options.append(click.option("--dry-run", is_flag=True, help=dry_run))
+        for option in options:
+            option(wrapped)
+        return wrapped  # type: ignore[return-value]
+
+    return decorate

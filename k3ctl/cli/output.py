@@ -61,6 +61,10 @@ class Output:
 
     form: Form = "text"
     quiet: bool = False
+    request: Mapping[str, Any] | None = None
+    """The request that is carried out, where the command has an id (k3ctl.cli.mutation)."""
+    told: tuple[str, Mapping[str, Any]] | None = None
+    """Schema and content of the document, in whatever form they were shown."""
 
     @property
     def text_wanted(self) -> bool:
@@ -82,8 +86,12 @@ class Output:
 
     def document(self, schema: str, content: Mapping[str, Any]) -> None:
         """The one document of --json; nothing in the other forms."""
+        self.told = (schema, content)
         if self.form == "json":
-            write_data(json.dumps({"schema": schema, **content}, ensure_ascii=False) + "\n")
+            whole = {"schema": schema, **content}
+            if self.request is not None:
+                whole["request"] = self.request
+            write_data(json.dumps(whole, ensure_ascii=False) + "\n")
 
     def record(self, content: Mapping[str, Any]) -> None:
         """One line of --jsonl; nothing in the other forms."""
@@ -146,6 +154,17 @@ def stdout_is_terminal() -> bool:
 
 def stdin_is_terminal() -> bool:
     return sys.stdin is not None and sys.stdin.isatty()
+
+
+def stderr_is_terminal() -> bool:
+    return sys.stderr is not None and sys.stderr.isatty()
+
+
+def ask(question: str) -> str:
+    """A line that a person types behind a question on stderr; empty at the end of input."""
+    sys.stderr.write(_encodable(tame(question), sys.stderr.encoding))
+    sys.stderr.flush()
+    return sys.stdin.readline()
 
 
 def write_data(text: str) -> None:

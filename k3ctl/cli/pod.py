@@ -6,18 +6,20 @@ from pathlib import Path
 
 import click
 
-from k3ctl.cli.options import Invocation, Seconds, home_options, json_option
+from k3ctl.cli.options import (
+    Invocation,
+    Seconds,
+    home_options,
+    json_option,
+    mutation_options,
+)
 from k3ctl.cli.output import Output
 from k3ctl.cli.reasons import together, without_name
 from k3d.errors import ExitCode, FabricError, HealthCode, K3Error
 
-_LOCK_WAIT = click.option(
-    "--lock-wait",
-    type=Seconds(),
-    default=0.0,
-    metavar="SECONDS",
-    help="How long to wait for another pod up or down.",
-)
+LOCK_WAIT = "How long to wait for another pod up or down."
+ANSWER_S = 2.0
+"""A Station that does not say within this what it is doing is not asked about it."""
 
 
 @click.group()
@@ -27,7 +29,6 @@ def pod() -> None:
 
 @pod.command()
 @click.argument("description", default="embedded", metavar="[NAME|FILE]")
-@click.option("--dry-run", is_flag=True, help="Check everything, show the plan, start nothing.")
 @click.option(
     "--wait/--detach", default=True, show_default=True, help="Return when every node serves."
 )
@@ -43,7 +44,11 @@ def pod() -> None:
 @click.option("--placement", metavar="NAME|FILE", help="Another placement policy.")
 @click.option("--dtype", type=click.Choice(["bf16", "fp32"]))
 @click.option("--chunk", type=click.IntRange(1, 65536), help="Tokens of a prompt in one pass.")
-@_LOCK_WAIT
+@mutation_options(
+    dry_run="Check everything, show the plan, start nothing.",
+    lock_wait=LOCK_WAIT,
+    names=("description", "placement"),
+)
 @home_options
 @json_option
 @click.pass_obj
@@ -113,12 +118,16 @@ def up(
     metavar="SECONDS",
     help="How long a daemon may take to end before it is killed.",
 )
-@_LOCK_WAIT
+@mutation_options(asks=lambda invocation, _: requests_under_way(invocation), lock_wait=LOCK_WAIT)
 @home_options
 @json_option
 @click.pass_obj
 def down(invocation: Invocation, deadline: float, lock_wait: float) -> int:
-    """End every daemon of the home. Nothing running is fine."""
+    """End every daemon of the home. Nothing running is fine.
+
+    Requests that are being answered are lost: with any, it asks first, or wants --yes where
+    nobody can be asked.
+    """
     from k3ctl.client.take_down import Departure, take_down
 
     output = invocation.output
@@ -195,6 +204,20 @@ def _status_without_station(output: Output, home: Path, error: K3Error) -> int:
     if error.hint:
         output.note(error.hint)
     return HealthCode.DOWN if down else HealthCode.UNKNOWN
+
+
+def requests_under_way(invocation: Invocation) -> str | None:
+    """What taking the pod down now would end; None for nothing, or where it cannot be told."""
+    from k3ctl.client.daemon import Daemon
+
+    try:
+        with Daemon.station_of(invocation.home, timeout_s=ANSWER_S) as station:
+            requests = station.status().get("requests") or {}
+    except K3Error:
+        return None
+    number = int(requests.get("running") or 0) + int(requests.get("waiting") or 0)
+    many = "s that are" if number > 1 else " that is"
+    return f"ends {number} request{many} being answered" if number else None
 
 
 def _outcome_line(node: str, outcome: str, reason: str | None) -> str:

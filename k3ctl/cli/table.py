@@ -1,14 +1,115 @@
-"""Tables that fit a terminal of 80 columns."""
+"""Tables that fit a terminal of 80 columns, and the same rows for scripts (-H, -p, -o)."""
 
 from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from k3d.errors import ConfigError
 
 WIDTH = 80
 GAP = "  "
 _ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column: its name for -o, its exact value of a row, and how a person reads that.
+
+    `of` is a key of the row, or takes the row. None is what is not available.
+    """
+
+    name: str
+    of: str | Callable[[Any], Any]
+    shown: Callable[[Any], str] | None = None
+    right: bool = False
+    header: str | None = None
+
+    @property
+    def heading(self) -> str:
+        return self.name.upper().replace("-", " ") if self.header is None else self.header
+
+    def value(self, row: Any) -> Any:
+        return row.get(self.of) if isinstance(self.of, str) else self.of(row)
+
+    def cell(self, row: Any, *, exact: bool = False) -> str:
+        value = self.value(row)
+        if exact or self.shown is None:
+            return plain(value)
+        return self.shown(value)
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The columns of one table; `rows` is what its rows are, as a word for a person."""
+
+    rows: str
+    columns: tuple[Column, ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(column.name for column in self.columns)
+
+    def lines(self, rows: Iterable[Any], shown: Sequence[str] = (), **form: bool) -> list[str]:
+        """Lines of the table, of some columns or of all; see `listing` for the form."""
+        chosen = [column for name in shown or self.names for column in self.columns
+                  if column.name == name]  # fmt: skip
+        return listing(chosen, rows, **form)
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """What -H, -p and -o ask of a table."""
+
+    header: bool = True
+    exact: bool = False
+    names: tuple[str, ...] = ()
+
+    @property
+    def any(self) -> bool:
+        return not self.header or self.exact or bool(self.names)
+
+    def table_of(self, tables: Sequence[Columns]) -> Columns:
+        """The table that has the columns named; the first when none is. Raises ConfigError."""
+        for found in tables:
+            if set(self.names) <= set(found.names):
+                return found
+        known = {name for found in tables for name in found.names}
+        unknown = [name for name in self.names if name not in known]
+        what = f"there is no column {unknown[0]!r}" if unknown else "-o mixes columns of two tables"
+        listed = "; ".join(f"of {found.rows}: {','.join(found.names)}" for found in tables)
+        raise ConfigError(what, hint=f"columns {listed}")
+
+
+def listing(
+    columns: Sequence[Column], rows: Iterable[Any], *, header: bool = True, exact: bool = False
+) -> list[str]:
+    """Lines of a table. Without a header its cells are separated by one tab and nothing is
+    aligned; exact cells are whole numbers of base units."""
+    cells = [[column.cell(row, exact=exact) for column in columns] for row in rows]
+    if not header:
+        return ["\t".join(map(untabbed, row)) for row in cells]
+    right = "".join("r" if column.right else "l" for column in columns)
+    return table([column.heading for column in columns], cells, right)
+
+
+def untabbed(cell: str) -> str:
+    """A cell in which no character ends it or its line."""
+    return re.sub(r"[\t\n\r]", " ", _ESCAPES.sub("", cell))
+
+
+def plain(value: Any) -> str:
+    """A value as a script reads it; a dash for what is not available."""
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:.9g}"
+    return ",".join(map(plain, value)) if isinstance(value, list | tuple) else str(value)
 
 
 def table(headers: Sequence[str], rows: Sequence[Sequence[str]], right: str = "") -> list[str]:

@@ -7,7 +7,12 @@ from typing import Any
 
 import click
 
-from k3ctl.cli.options import Invocation, home_options, json_option
+from k3ctl.cli.options import (
+    Invocation,
+    home_options,
+    json_option,
+    mutation_options,
+)
 from k3ctl.cli.trace_record import record
 from k3d.errors import CheckpointError
 
@@ -79,6 +84,7 @@ def diff(invocation: Invocation, first: str, second: str, hot: int | None) -> No
     help="Of held-out streams: which.",
 )
 @click.option("--salvage", is_flag=True, help="Of a damaged trace: its whole blocks.")
+@mutation_options(files=("source", "out", "model"))
 @home_options
 @json_option
 @click.pass_obj

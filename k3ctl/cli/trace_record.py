@@ -7,7 +7,14 @@ from typing import Any
 
 import click
 
-from k3ctl.cli.options import Invocation, Real, Seconds, home_options, json_option
+from k3ctl.cli.options import (
+    Invocation,
+    Real,
+    Seconds,
+    home_options,
+    json_option,
+    mutation_options,
+)
 from k3d.errors import ConfigError, ExitCode, K3Error
 
 
@@ -38,6 +45,7 @@ from k3d.errors import ConfigError, ExitCode, K3Error
 @click.option("--weights/--no-weights", default=True, show_default=True, help="The router's too.")
 @click.option("--wait/--detach", default=True, show_default=True, help="Return when it has ended.")
 @click.option("--stop", is_flag=True, help="End the recording under way; what it has is kept.")
+@mutation_options(files=("out",))
 @home_options
 @json_option
 @click.pass_obj
