@@ -32,6 +32,7 @@ class Canvas:
         self._bits = [[0] * width for _ in range(height)]
         self._marks: dict[tuple[int, int], int] = {}
         self._owner: dict[tuple[int, int], int] = {}
+        self._rules: set[int] = set()
 
     def dot(self, column: int, row: int, series: int) -> None:
         if not (0 <= column < self.dots_wide and 0 <= row < self.dots_high):
@@ -57,6 +58,10 @@ class Canvas:
         place = (row, column) if self.plain else (row // 4, column // 2)
         self._marks[place] = self._owner[place] = series
 
+    def rule(self, column: int) -> None:
+        """A dotted upright behind everything, in the character column that holds a dot."""
+        self._rules.add(column if self.plain else column // 2)
+
     def rows(self, paint: Paint | None = None) -> list[str]:
         """The lines, each exactly `width` characters; `paint` colours what a series drew."""
         return [
@@ -67,7 +72,7 @@ class Canvas:
     def _character(self, row: int, column: int, paint: Paint | None) -> str:
         series = self._owner.get((row, column))
         if series is None:
-            return " "
+            return (":" if self.plain else "┊") if column in self._rules else " "
         if (row, column) in self._marks:
             text = mark(self._marks[row, column], self.plain)
         else:

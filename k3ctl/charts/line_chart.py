@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from k3ctl.charts.axis import Axis, finite, plain_axis, value_axis
 from k3ctl.charts.canvas import Canvas, Paint, mark
@@ -36,31 +36,32 @@ def line_chart(
     """
     if width <= 0 or height <= 0:
         return []
-    drawn = {name: _drawable(points) for name, points in series.items()}
+    drawn = {name: drawable(points) for name, points in series.items()}
     xs = [x for points in drawn.values() for x, y in points if y is not None]
     ys = [y for points in drawn.values() for _, y in points if y is not None]
     if not xs:
         return [f"{y_label}: {EMPTY}"[:width].rstrip()]
     if width < LEAST_WIDTH or height < LEAST_HEIGHT:
         x_axis = x_axis or plain_axis(xs, 2)
-        canvas = _draw(drawn, Canvas(width, height, plain=ascii), x_axis, _y(ys, y_axis, 2))
+        canvas = draw(drawn, Canvas(width, height, plain=ascii), x_axis, _y(ys, y_axis, 2))
         return [line.rstrip() for line in canvas.rows(paint)]
-    legend = _legend(list(series), width, ascii, paint) if len(series) > 1 else []
-    legend = legend[: max(0, height - LEAST_HEIGHT)]
-    rows = height - 3 - len(legend)
+    keys = legend(enumerate(series), width, ascii, paint) if len(series) > 1 else []
+    keys = keys[: max(0, height - LEAST_HEIGHT)]
+    rows = height - 3 - len(keys)
     vertical = _y(ys, y_axis, max(2, (rows + 1) // 2))
     margin = max((len(tick.label) for tick in vertical.ticks), default=0)
     margin = min(margin, max(0, width - 2 - LEAST_WIDTH // 2))
     room = width - margin - 2
     horizontal = x_axis or plain_axis(xs, max(2, room // 12))
-    canvas = _draw(drawn, Canvas(room, rows, plain=ascii), horizontal, vertical)
+    canvas = draw(drawn, Canvas(room, rows, plain=ascii), horizontal, vertical)
     lines = [f"{'':{margin + 1}}{y_label}"[:width].rstrip()]
-    lines += _beside(canvas.rows(paint), vertical, margin, ascii)
-    lines += _under(horizontal, margin, room, x_label, ascii)
-    return [*lines, *legend]
+    lines += beside(canvas.rows(paint), vertical, margin, ascii)
+    lines += under(horizontal, margin, room, x_label, ascii)
+    return [*lines, *keys]
 
 
-def _drawable(points: Points) -> list[tuple[float, float | None]]:
+def drawable(points: Points) -> list[tuple[float, float | None]]:
+    """The points that have a place; a y that is not available is None."""
     return [(x, finite(y)) for x, y in points if finite(x) == x]
 
 
@@ -70,7 +71,7 @@ def _y(values: list[float], given: Axis | None, most_ticks: int) -> Axis:
     return value_axis(values, most_ticks)
 
 
-def _draw(
+def draw(
     series: Mapping[str, list[tuple[float, float | None]]],
     canvas: Canvas,
     horizontal: Axis,
@@ -103,7 +104,7 @@ def _draw(
     return canvas
 
 
-def _beside(rows: list[str], axis: Axis, margin: int, plain: bool) -> list[str]:
+def beside(rows: list[str], axis: Axis, margin: int, plain: bool) -> list[str]:
     """The plot with its y axis at the left; ticks that share a line give way to the outer one."""
     side, tick_side = ("|", "+") if plain else ("│", "┤")
     labels: dict[int, str] = {}
@@ -119,7 +120,7 @@ def _beside(rows: list[str], axis: Axis, margin: int, plain: bool) -> list[str]:
     return lines
 
 
-def _under(axis: Axis, margin: int, room: int, name: str, plain: bool) -> list[str]:
+def under(axis: Axis, margin: int, room: int, name: str, plain: bool) -> list[str]:
     """The x axis and the labels of its ticks, with its name at the right where there is room."""
     floor, tick_mark, corner = ("-", "+", "+") if plain else ("─", "┬", "└")
     line, below = [floor] * room, [" "] * room
@@ -138,19 +139,25 @@ def _under(axis: Axis, margin: int, room: int, name: str, plain: bool) -> list[s
     return [f"{space}{corner}{''.join(line)}", f"{space} {''.join(below)}".rstrip()]
 
 
-def _legend(names: list[str], width: int, plain: bool, paint: Paint | None) -> list[str]:
+def legend(
+    names: Iterable[tuple[int, str]], width: int, plain: bool, paint: Paint | None
+) -> list[str]:
     """Marks and names, in as few lines as fit."""
     lines: list[str] = []
     used = 0
-    for number, name in enumerate(names):
-        sign = mark(number, plain)
-        name = name[: max(0, width - 4)]
-        shown = f"{sign if paint is None else paint(number, sign)} {name}"
-        length = len(name) + 2
+    for number, name in names:
+        shown = name[: max(0, width - 4)]
+        length = len(shown) + 2
         if lines and used + len(LEGEND_GAP) + length <= width:
-            lines[-1] += LEGEND_GAP + shown
+            lines[-1] += LEGEND_GAP + named(number, shown, plain, paint)
             used += len(LEGEND_GAP) + length
         else:
-            lines.append(f"  {shown}"[: width if paint is None else None])
+            lines.append(f"  {named(number, shown, plain, paint)}")
             used = length + 2
     return lines
+
+
+def named(number: int, name: str, plain: bool, paint: Paint | None) -> str:
+    """The mark of series `number` and its name."""
+    sign = mark(number, plain)
+    return f"{sign if paint is None else paint(number, sign)} {name}"
