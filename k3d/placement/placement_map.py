@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import msgspec
 
 from k3d.errors import ConfigError, NotFound
+from k3d.placement.origin import Origin
 
 SCHEMA = "k3-placement-map/1"
 
 
 class _Document(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
-    """The map as JSON: numbers in layer order, experts within. `copies` is there if any is."""
+    """The map as JSON: numbers in layer order, experts within. `copies` is there if any is, and
+    `origin` for a map planned from a trace."""
 
     schema: str
     epoch: int
@@ -25,6 +27,7 @@ class _Document(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     tier_of: list[int]
     slot_of: list[int]
     copies: list[tuple[int, int, int]] = []
+    origin: Origin | None = None
 
 
 @dataclass(frozen=True)
@@ -34,7 +37,7 @@ class PlacementMap:
     `tier_of` and `slot_of` have one entry an expert, at layer position x experts + expert;
     `tier_of` indexes `tiers`. `layers` are model layer numbers of the MoE layers, ascending.
     `copies` are second homes of experts, as (position, tier, slot): planning and simulation may
-    use either home, serving uses the first.
+    use either home, serving uses the first. `origin` is the trace it was planned from, if any.
     """
 
     epoch: int
@@ -44,6 +47,7 @@ class PlacementMap:
     tier_of: bytes
     slot_of: tuple[int, ...]
     copies: tuple[tuple[int, int, int], ...] = ()
+    origin: Origin | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         """Raises ConfigError unless every expert has one tier and no slot is used twice."""
@@ -63,6 +67,10 @@ class PlacementMap:
             )
         if self.slot_of and min(self.slot_of) < 0:
             raise ConfigError("placement map: a slot is negative")
+        if self.origin is not None and len(self.origin.counts) != total:
+            raise ConfigError(
+                f"placement map: its origin counts {len(self.origin.counts)} experts of {total}"
+            )
         self._check_copies()
         if len(set(self._places())) != total + len(self.copies):
             raise ConfigError(f"placement map: {self._doubled()}")
@@ -142,6 +150,7 @@ class PlacementMap:
                 list(self.tier_of),
                 list(self.slot_of),
                 list(self.copies),
+                self.origin,
             )
         )
 
@@ -163,6 +172,7 @@ class PlacementMap:
             tier_of,
             tuple(document.slot_of),
             tuple(document.copies),
+            document.origin,
         )
 
     @cached_property

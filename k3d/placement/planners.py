@@ -23,6 +23,7 @@ from k3d.placement.planner_ranked import by_heat, by_layer
 from k3d.placement.planner_repair import repair
 from k3d.placement.policy import PlacementPolicy, check_policy
 from k3d.placement.policy import plan as plan_blind
+from k3d.placement.population import origin_of, population_of
 from k3d.placement.trace import Trace
 
 
@@ -65,10 +66,18 @@ Planner = Callable[[PlanRequest], Homes]
 
 
 def make_plan(request: PlanRequest) -> Plan:
-    """Plan a map. The same request gives the same map.
+    """Plan a map, which keeps what it was planned from. The same request gives the same map.
 
     Raises ConfigError naming the tier, layer or policy key that cannot be satisfied.
     """
+    made, policy = _made(request), request.policy
+    if policy.map is not None:
+        return made  # planned before, from what it says itself
+    origin = origin_of(population_of(request.trace), policy.name or policy.policy)
+    return replace(made, placed=replace(made.placed, origin=origin))
+
+
+def _made(request: PlanRequest) -> Plan:
     policy, trace, tiers = request.policy, request.trace, tuple(request.slots)
     check_policy(policy)
     if tiers != request.costs.names:

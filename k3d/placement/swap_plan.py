@@ -124,6 +124,7 @@ class _Planner:
     def __init__(self, now: PlacementMap, wanted: PlacementMap, slots: Mapping[str, int]) -> None:
         self.now = now
         self.goal = wanted.tier_of
+        self.origin = wanted.origin
         self.tier_of = bytearray(now.tier_of)
         self.slot_of = list(now.slot_of)
         used: list[set[int]] = [set() for _ in now.tiers]
@@ -193,4 +194,5 @@ class _Planner:
             tier_of=bytes(self.tier_of),
             slot_of=tuple(self.slot_of),
             copies=(),
+            origin=self.origin,
         )

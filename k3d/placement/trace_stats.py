@@ -80,7 +80,7 @@ def overlap(a: Trace, b: Trace, hot: int) -> Overlap:
     total = a.counts.size
     if not 0 < hot <= total:
         raise ConfigError(f"a hot set of {hot} experts of {total}", hint=f"use 1 to {total}")
-    hot_a, hot_b = _hottest(a, hot), _hottest(b, hot)
+    hot_a, hot_b = hottest(a.counts, hot), hottest(b.counts, hot)
     both = hot_a & hot_b
     picks = b.counts
     in_b = hot_b.sum(axis=1)
@@ -94,12 +94,12 @@ def overlap(a: Trace, b: Trace, hot: int) -> Overlap:
     )
 
 
-def _hottest(trace: Trace, hot: int) -> np.ndarray:
-    """bool [layers, experts]: the most chosen ones; ties go to the first."""
-    order = np.argsort(-trace.counts.ravel(), kind="stable")
-    chosen = np.zeros(trace.counts.size, bool)
+def hottest(counts: np.ndarray, hot: int) -> np.ndarray:
+    """bool [layers, experts]: the `hot` most chosen of counts; ties go to the first."""
+    order = np.argsort(-counts.ravel(), kind="stable")
+    chosen = np.zeros(counts.size, bool)
     chosen[order[:hot]] = True
-    return chosen.reshape(trace.counts.shape)
+    return chosen.reshape(counts.shape)
 
 
 def _layer_use(layer: int, counts: np.ndarray) -> LayerUse:
