@@ -8,7 +8,7 @@ READY  := $(VENV)/.k3pod-installed
 
 QUESTION ?= What does ls do?
 
-.PHONY: pod down test check format clean
+.PHONY: pod down test check format man clean
 
 pod: $(READY)
 	$(BIN)/k3ctl init
@@ -31,6 +31,10 @@ check: $(READY)
 format: $(READY)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+# The manual pages: prose from man/source, options and tables from the code.
+man: $(READY)
+	$(BIN)/python -m man.typeset
 
 clean:
 	rm -rf $(VENV) .pytest_cache .ruff_cache .import_linter_cache .hypothesis build dist

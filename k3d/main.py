@@ -97,7 +97,7 @@ def _parser() -> argparse.ArgumentParser:
     check.set_defaults(run=_check, transport=None, chunk=None)
     add_bank_verbs(verbs)
     for daemon in (station, spark, bench, check):
-        daemon.add_argument("--home", help="K3 home; see k3d(8)")
+        daemon.add_argument("--home", help="the pod's home; see k3ctl(1)")
         daemon.add_argument("--pod", default="embedded", help="pod description, a name or a file")
 
     logits = verbs.add_parser("logits", help="logits of given token ids, without a pod")

@@ -25,7 +25,7 @@ def add_bank_verbs(verbs: Verbs[argparse.ArgumentParser]) -> None:
     ls = actions.add_parser("ls", help="list banks")
     gc = actions.add_parser("gc", help="remove what no map in force needs")
     for parser in (plan, build, stage, receive, verify, scrub, ls, gc):
-        parser.add_argument("--home", help="K3 home; see k3d(8)")
+        parser.add_argument("--home", help="the pod's home; see k3ctl(1)")
         parser.add_argument("--pod", default="embedded", help="pod description, a name or a file")
         parser.add_argument("--json", action="store_true", help="errors as JSON")
         parser.add_argument("--progress", action="store_true", help="a JSON line now and then")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -42,26 +41,14 @@ LISTED = {
 
 
 VERBS = ("plan", "build", "stage", "verify", "scrub", "ls", "gc")
-MANUAL = Path(__file__).resolve().parents[2] / "man"
 
 
 @pytest.mark.parametrize("verb", VERBS)
-def test_every_verb_explains_itself_and_is_in_the_manual(k3ctl: K3ctl, verb: str) -> None:
+def test_every_verb_explains_itself(k3ctl: K3ctl, verb: str) -> None:
     ran = k3ctl("bank", verb, "--help")
     assert ran.code == ExitCode.OK
     assert max(map(len, ran.out.splitlines())) <= 80
-    text = (MANUAL / "k3ctl.1").read_text().replace("\\-", "-")
-    assert f"k3ctl bank {verb}" in text
-    for option in re.findall(r"--[a-z-]+", ran.out):
-        assert option in text, option
     assert k3ctl("bank", verb, "--no-such-flag").code == ExitCode.USAGE
-
-
-def test_the_manual_of_k3d_names_its_arguments() -> None:
-    text = (MANUAL / "k3d.8").read_text().replace("\\-", "-")
-    assert "k3d bank receive" in text
-    for option in ("--listen", "--transfers", "--watch-stdin", "--progress"):
-        assert option in text
 
 
 @pytest.fixture

@@ -28,7 +28,6 @@ COMMANDS = [
     ["bench", "decode"], ["bench", "lanes"], ["bench", "prompt"], ["bench", "agentic"], ["help"],
 ]  # fmt: skip
 MEASURING = [["bench", "pod"], ["placement", "measure"]]
-MANUAL = Path(__file__).resolve().parents[2] / "man"
 
 
 def test_no_argument_and_help_print_the_commands(k3ctl: K3ctl) -> None:
@@ -86,23 +85,6 @@ def test_topics(k3ctl: K3ctl) -> None:
 def test_the_tables_of_exit_codes_are_the_enums() -> None:
     assert set(EXIT_SENTENCES) == set(ExitCode)
     assert set(HEALTH_SENTENCES) == {int(code) for code in HealthCode}
-
-
-@pytest.mark.parametrize("page", ["k3ctl.1", "k3d.8"])
-def test_the_manual_lists_every_exit_code(page: str) -> None:
-    text = (MANUAL / page).read_text()
-    section = text[text.index(".SH EXIT STATUS") :]
-    section = section[: section.index(".SH", 4)]
-    listed = {int(number) for number in re.findall(r"^\.B (\d+)", section, re.MULTILINE)}
-    assert listed >= {int(code) for code in ExitCode}
-
-
-def test_the_manual_names_every_command_and_option(k3ctl: K3ctl) -> None:
-    text = (MANUAL / "k3ctl.1").read_text().replace("\\-", "-")
-    for command in COMMANDS:
-        assert f"k3ctl {' '.join(command)}" in text
-        for option in re.findall(r"--[a-z-]+", k3ctl(*command, "--help").out):
-            assert option in text, f"{option} of {' '.join(command)}"
 
 
 @pytest.mark.parametrize("command", [c for c in COMMANDS if c not in MEASURING], ids=" ".join)
