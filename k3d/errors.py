@@ -36,6 +36,11 @@ class HealthCode(IntEnum):
     DOWN = 3
     UNKNOWN = 4
 
+    @classmethod
+    def of(cls, state: str) -> HealthCode:
+        """The code of a state's word; what is no state is unknown."""
+        return cls.__members__.get(state.upper(), cls.UNKNOWN)
+
 
 class K3Error(Exception):
     """An error with a sentence for a person and a code for a script."""

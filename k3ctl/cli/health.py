@@ -3,18 +3,34 @@
 from __future__ import annotations
 
 import itertools
+from operator import attrgetter
 
 import click
 
-from k3ctl.cli.options import Invocation, home_options, json_option
-from k3ctl.cli.output import Output
+from k3ctl.cli.options import Invocation, columns_options, home_options, json_option
+from k3ctl.cli.output import state_shown
 from k3ctl.cli.reasons import about
-from k3ctl.cli.table import seconds, table, wrapped
+from k3ctl.cli.table import Column, Columns, seconds, wrapped
 from k3ctl.client.health import NodeHealth, health_code, pod_health, worst
+
+NODES = Columns(
+    "nodes",
+    (
+        Column("node", attrgetter("node")),
+        Column("role", attrgetter("role")),
+        Column("state", attrgetter("state"), state_shown),
+        Column("reason", attrgetter("reason")),
+        Column("pid", attrgetter("pid"), right=True),
+        Column("version", attrgetter("version")),
+        Column("uptime", attrgetter("uptime_s"), seconds, right=True),
+        Column("progress", attrgetter("progress_age_s"), seconds, right=True),
+    ),
+)
 
 
 @click.command
 @click.argument("node", required=False)
+@columns_options(NODES)
 @home_options
 @json_option
 @click.pass_obj
@@ -32,26 +48,16 @@ def health(invocation: Invocation, node: str | None) -> int:
         "k3ctl.health/1",
         {"state": state, "reason": reason, "nodes": [found.as_json() for found in nodes]},
     )
-    if nodes:
-        output.lines(health_lines(nodes, output))
-    else:
-        output.text(f"{output.state(state)}: {reason}")
-        output.note("start one: k3ctl pod up")
+    if output.text_wanted:
+        shown = health_lines(nodes) if nodes else [f"{output.state(state)}: {reason}"]
+        invocation.listed((NODES, nodes), otherwise=lambda: shown)
+        if not nodes:
+            output.note("start one: k3ctl pod up")
     return health_code(state)
 
 
-def health_lines(nodes: list[NodeHealth], output: Output) -> list[str]:
+def health_lines(nodes: list[NodeHealth]) -> list[str]:
     """A table of node states, and why those that are not healthy are not."""
-    rows = [
-        [
-            node.node,
-            output.state(node.state),
-            "-" if node.pid is None else str(node.pid),
-            seconds(node.uptime_s),
-            seconds(node.progress_age_s),
-        ]
-        for node in nodes
-    ]
-    lines = table(["NODE", "STATE", "PID", "UPTIME", "PROGRESS"], rows, right="  rrr")
+    lines = NODES.lines(nodes, ["node", "state", "pid", "uptime", "progress"])
     reasons = [wrapped(about(node.node, node.reason)) for node in nodes if node.reason]
     return [*lines, *([""] if reasons else []), *itertools.chain(*reasons)]

@@ -18,6 +18,7 @@ from k3d.errors import ConfigError, ExitCode, K3Error
 
 VERBS = {
     "init": Verb("k3ctl.cli.init", "init", "Make the state database and the pod secret."),
+    "status": Verb("k3ctl.cli.status", "status", "Show the state of the pod."),
     "pod": Verb("k3ctl.cli.pod", "pod", "Bring the pod up, take it down, show its state."),
     "chat": Verb("k3ctl.cli.chat", "chat", "Ask the model: one question, or a conversation."),
     "bank": Verb("k3ctl.cli.bank", "bank", "Count a model, build its banks, send and keep them."),

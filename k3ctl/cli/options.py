@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from k3ctl.cli.output import Output
-from k3ctl.cli.table import Chosen, Columns
 from k3d.errors import ConfigError
 from k3d.store.paths import resolve_home
+
+if TYPE_CHECKING:
+    from k3ctl.cli.table import Chosen, Columns
 
 A_YEAR_S = 365 * 86_400
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
@@ -26,7 +28,7 @@ class Invocation:
 
     home_flag: str | None = None
     output: Output = field(default_factory=Output)
-    columns: Chosen = field(default_factory=Chosen)
+    columns: Chosen | None = None
     request_id: str | None = None
 
     @property
@@ -39,10 +41,10 @@ class Invocation:
         """Show the columns that -H, -p and -o ask for; without them, the lines for a person."""
         if not self.output.text_wanted:
             return
-        if not self.columns.any:
+        wanted = self.columns
+        if wanted is None:
             self.output.lines(otherwise())
             return
-        wanted = self.columns
         found = wanted.table_of([columns for columns, _ in tables])
         rows = next(rows for columns, rows in tables if columns is found)
         self.output.lines(found.lines(rows, wanted.names, header=wanted.header, exact=wanted.exact))
@@ -140,29 +142,29 @@ def jsonl_option(command: Decorated) -> Decorated:
     )(command)
 
 
-def columns_options(*tables: Columns) -> Callable[[Decorated], Decorated]:
-    """-H, -p and -o for a verb that shows these tables; it shows them with `listed`."""
+def columns_options(
+    *tables: Columns | Callable[[], Sequence[Columns]],
+) -> Callable[[Decorated], Decorated]:
+    """-H, -p and -o for a verb that shows these tables; it shows them with `listed`.
+
+    A function that gives them instead keeps them from being imported when nothing asks for them.
+    """
+
+    def known() -> list[Columns]:
+        found: list[Columns] = []
+        for table in tables:
+            found += table() if callable(table) else [table]
+        return found
 
     def decorate(command: Decorated) -> Decorated:
         @functools.wraps(command)
         def wrapped(*args: Any, no_header: bool, exact: bool, columns: str | None, **rest: Any):
-            invocation: Invocation = click.get_current_context().obj
-            names = tuple(name.strip().lower() for name in (columns or "").split(",") if columns)
-            chosen = Chosen(not no_header, exact, names)
-            chosen.table_of(tables)
-            if chosen.any and not invocation.output.text_wanted:
-                raise ConfigError(
-                    "-H, -p and -o are for text; JSON has every column and exact numbers",
-                    hint=f"drop them, or --{invocation.output.form}",
-                )
-            invocation.columns = chosen
+            if no_header or exact or columns is not None:
+                _choose(click.get_current_context().obj, known(), no_header, exact, columns)
             return command(*args, **rest)
 
-        listed = "; ".join(f"{','.join(table.names)}" for table in tables)
         for option in (
-            click.option(
-                "-o", "columns", metavar="COLUMN,...", help=f"Only these columns, of: {listed}."
-            ),
+            click.option("-o", "columns", metavar="COLUMN,...", cls=_ColumnsOption, known=known),
             click.option("-p", "exact", is_flag=True, help="Exact numbers, in base units."),
             click.option(
                 "-H", "no_header", is_flag=True, help="No header, one tab between columns."
@@ -172,6 +174,41 @@ def columns_options(*tables: Columns) -> Callable[[Decorated], Decorated]:
         return wrapped  # type: ignore[return-value]
 
     return decorate
+
+
+class _ColumnsOption(click.Option):
+    """-o, whose help lists the columns; they are looked up when it is shown."""
+
+    def __init__(self, *arguments: Any, known: Callable[[], list[Columns]], **settings: Any):
+        self._known = known
+        super().__init__(*arguments, **settings)
+
+    @property
+    def help(self) -> str | None:
+        listed = "; ".join(f"of {table.rows}: {', '.join(table.names)}" for table in self._known())
+        return f"Only these columns, {listed}."
+
+    @help.setter  # noqa: A003 (its name in click)
+    def help(self, _: str | None) -> None:
+        """click sets what it was given: nothing."""
+
+
+def _choose(
+    invocation: Invocation, tables: list[Columns], no_header: bool, exact: bool,
+    columns: str | None,
+) -> None:  # fmt: skip
+    """Note the columns asked for. Raises ConfigError for unknown ones, and beside JSON."""
+    from k3ctl.cli.table import Chosen
+
+    names = () if columns is None else tuple(name.strip() for name in columns.lower().split(","))
+    chosen = Chosen(not no_header, exact, names)
+    chosen.table_of(tables)
+    if not invocation.output.text_wanted:
+        raise ConfigError(
+            "-H, -p and -o are for text; JSON has every column and exact numbers",
+            hint=f"drop them, or --{invocation.output.form}",
+        )
+    invocation.columns = chosen
 
 
 Question = Callable[[Invocation, Mapping[str, Any]], str | None]

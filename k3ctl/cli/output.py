@@ -113,9 +113,13 @@ class Output:
         write_words(json.dumps(error.document(), ensure_ascii=False))
 
     def state(self, state: str) -> str:
-        """A state as glyph and word, in its colour where colour is shown."""
-        glyphs = _GLYPHS if unicode_shown() else _ASCII_GLYPHS
-        return paint(f"{glyphs.get(state, '?')} {state}", _STATE_COLOURS.get(state, "yellow"))
+        return state_shown(state)
+
+
+def state_shown(state: str) -> str:
+    """A state as glyph and word, in its colour where colour is shown."""
+    glyphs = _GLYPHS if unicode_shown() else _ASCII_GLYPHS
+    return paint(f"{glyphs.get(state, '?')} {state}", _STATE_COLOURS.get(state, "yellow"))
 
 
 def tame(text: str) -> str:

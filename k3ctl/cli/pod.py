@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 
 from k3ctl.cli.options import (
@@ -13,9 +11,9 @@ from k3ctl.cli.options import (
     json_option,
     mutation_options,
 )
-from k3ctl.cli.output import Output
 from k3ctl.cli.reasons import together, without_name
-from k3d.errors import ExitCode, FabricError, HealthCode, K3Error
+from k3ctl.cli.status import status
+from k3d.errors import ExitCode, K3Error
 
 LOCK_WAIT = "How long to wait for another pod up or down."
 ANSWER_S = 2.0
@@ -25,6 +23,9 @@ ANSWER_S = 2.0
 @click.group()
 def pod() -> None:
     """Bring the pod up, take it down, show its state."""
+
+
+pod.add_command(status)
 
 
 @pod.command()
@@ -149,72 +150,12 @@ def down(invocation: Invocation, deadline: float, lock_wait: float) -> int:
     return code
 
 
-@pod.command()
-@home_options
-@json_option
-@click.pass_obj
-def status(invocation: Invocation) -> int:
-    """Show nodes, tiers, hops and rates of the pod.
-
-    The exit code is the pod's state: 0 healthy, 1 degraded, 3 down, 4 unknown.
-    """
-    from k3ctl.cli.pod_status_text import status_lines
-    from k3ctl.client.daemon import Daemon
-    from k3ctl.client.health import health_code
-
-    output, home = invocation.output, invocation.home
-    try:
-        with Daemon.station_of(home) as station:
-            document = station.status()
-    except K3Error as error:
-        return _status_without_station(output, home, error)
-    document.pop("schema")
-    output.document("k3ctl.pod-status/1", {"home": str(home), **document})
-    if output.text_wanted:
-        output.lines(status_lines(document, output))
-    return health_code(str(document.get("state")))
-
-
-def _status_without_station(output: Output, home: Path, error: K3Error) -> int:
-    """The state of a pod whose Station does not answer: what its nodes say for themselves."""
-    from k3ctl.cli.health import health_lines
-    from k3ctl.client.health import pod_health
-
-    nodes = pod_health(home) if error.retryable else []
-    stations = [node.state for node in nodes if node.role == "station"]
-    down = isinstance(error, FabricError) or "down" in stations
-    state = "down" if down else "unknown"
-    output.document(
-        "k3ctl.pod-status/1",
-        {
-            "home": str(home),
-            "pod": None,
-            "state": state,
-            "reason": error.message,
-            "nodes": [
-                {"name": node.node, "role": node.role, "state": node.state, "reason": node.reason}
-                for node in nodes
-            ],
-        },
-    )
-    output.text(f"pod {output.state(state)}: {error.message}")
-    if nodes:
-        output.text()
-        output.lines(health_lines(nodes, output))
-    if error.hint:
-        output.note(error.hint)
-    return HealthCode.DOWN if down else HealthCode.UNKNOWN
-
-
 def requests_under_way(invocation: Invocation) -> str | None:
     """What taking the pod down now would end; None for nothing, or where it cannot be told."""
-    from k3ctl.client.daemon import Daemon
+    from k3ctl.client.quick_get import quick_get
 
-    try:
-        with Daemon.station_of(invocation.home, timeout_s=ANSWER_S) as station:
-            requests = station.status().get("requests") or {}
-    except K3Error:
-        return None
+    document = quick_get(invocation.home, "/status", "k3d.status/1", timeout_s=ANSWER_S) or {}
+    requests = document.get("requests") or {}
     number = int(requests.get("running") or 0) + int(requests.get("waiting") or 0)
     many = "s that are" if number > 1 else " that is"
     return f"ends {number} request{many} being answered" if number else None

@@ -2,24 +2,64 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from k3ctl.cli.output import Output
+from k3ctl.cli.output import Output, state_shown
 from k3ctl.cli.placement_swap_text import progress_line
 from k3ctl.cli.reasons import about
 from k3ctl.cli.table import (
+    Column,
+    Columns,
     count,
     cut,
     duration_us,
+    listing,
     percent,
     seconds,
     size,
-    table,
     wrapped,
 )
 
 Document = Mapping[str, Any]
+
+
+def _hop(figure: str) -> Callable[[Document], Any]:
+    return lambda tier: (tier.get("hop_us") or {}).get(figure)
+
+
+NODES = Columns(
+    "nodes",
+    (
+        Column("node", "name"),
+        Column("role", "role"),
+        Column("state", "state", state_shown),
+        Column("reason", "reason"),
+        Column("pid", "pid", right=True),
+        Column("slice", "slice"),
+        Column("slots_used", "slots_used", count, right=True),
+        Column("slots", "slots", count, right=True),
+        Column("memory", "rss_bytes", size, right=True),
+        Column("progress", "progress_age_s", seconds, right=True),
+    ),
+)
+_SLOTS = Column(
+    "slots",
+    lambda node: f"{count(node.get('slots_used'))}/{count(node.get('slots'))}",
+    right=True,
+)
+TIERS = Columns(
+    "tiers",
+    (
+        Column("tier", "name"),
+        Column("experts", "experts", count, right=True),
+        Column("slots", "slots", count, right=True),
+        Column("hit_share", "hit_share", percent, right=True),
+        Column("hop_p50", _hop("p50"), duration_us, right=True),
+        Column("hop_p99", _hop("p99"), duration_us, right=True),
+        Column("hops", _hop("count"), count, right=True),
+    ),
+)
 
 
 def status_lines(document: Document, output: Output) -> list[str]:
@@ -37,9 +77,9 @@ def status_lines(document: Document, output: Output) -> list[str]:
         *_swap(document),
         *_api(document),
         "",
-        *_node_table(document, output),
+        *_node_lines(document.get("nodes", [])),
         "",
-        *_tier_table(document),
+        *TIERS.lines(document.get("tiers", [])),
         "",
         *_rates(document),
         *_labels(document),
@@ -57,45 +97,13 @@ def _api(document: Document) -> list[str]:
     return [cut(f"API {url}")] if url else []
 
 
-def _node_table(document: Document, output: Output) -> list[str]:
-    rows = []
-    for node in document.get("nodes", []):
-        used, slots = node.get("slots_used"), node.get("slots")
-        rows.append(
-            [
-                str(node.get("name")),
-                output.state(str(node.get("state"))),
-                str(node.get("slice") or "-"),
-                f"{count(used)}/{count(slots)}",
-                size(node.get("rss_bytes")),
-                seconds(node.get("progress_age_s")),
-            ]
-        )
-    headers = ["NODE", "STATE", "SLICE", "SLOTS", "MEMORY", "PROGRESS"]
-    lines = table(headers, rows, right="   rrr")
-    for node in document.get("nodes", []):
+def _node_lines(nodes: Sequence[Document]) -> list[str]:
+    columns = [*NODES.some("node", "state", "slice"), _SLOTS, *NODES.some("memory", "progress")]
+    lines = listing(columns, nodes)
+    for node in nodes:
         if node.get("reason"):
             lines += wrapped(about(str(node.get("name")), str(node["reason"])))
     return lines
-
-
-def _tier_table(document: Document) -> list[str]:
-    rows = []
-    for tier in document.get("tiers", []):
-        hop = tier.get("hop_us") or {}
-        rows.append(
-            [
-                str(tier.get("name")),
-                count(tier.get("experts")),
-                count(tier.get("slots")),
-                percent(tier.get("hit_share")),
-                duration_us(hop.get("p50")),
-                duration_us(hop.get("p99")),
-                count(hop.get("count")),
-            ]
-        )
-    headers = ["TIER", "EXPERTS", "SLOTS", "HIT SHARE", "HOP P50", "HOP P99", "HOPS"]
-    return table(headers, rows, right=" rrrrrr")
 
 
 def _rates(document: Document) -> list[str]:

@@ -30,7 +30,7 @@ class Column:
 
     @property
     def heading(self) -> str:
-        return self.name.upper().replace("-", " ") if self.header is None else self.header
+        return self.name.upper().replace("_", " ") if self.header is None else self.header
 
     def value(self, row: Any) -> Any:
         return row.get(self.of) if isinstance(self.of, str) else self.of(row)
@@ -53,11 +53,14 @@ class Columns:
     def names(self) -> tuple[str, ...]:
         return tuple(column.name for column in self.columns)
 
+    def some(self, *names: str) -> list[Column]:
+        """The columns of these names, in this order."""
+        by_name = {column.name: column for column in self.columns}
+        return [by_name[name] for name in names]
+
     def lines(self, rows: Iterable[Any], shown: Sequence[str] = (), **form: bool) -> list[str]:
         """Lines of the table, of some columns or of all; see `listing` for the form."""
-        chosen = [column for name in shown or self.names for column in self.columns
-                  if column.name == name]  # fmt: skip
-        return listing(chosen, rows, **form)
+        return listing(self.some(*(shown or self.names)), rows, **form)
 
 
 @dataclass(frozen=True)
@@ -68,10 +71,6 @@ class Chosen:
     exact: bool = False
     names: tuple[str, ...] = ()
 
-    @property
-    def any(self) -> bool:
-        return not self.header or self.exact or bool(self.names)
-
     def table_of(self, tables: Sequence[Columns]) -> Columns:
         """The table that has the columns named; the first when none is. Raises ConfigError."""
         for found in tables:
@@ -80,8 +79,8 @@ class Chosen:
         known = {name for found in tables for name in found.names}
         unknown = [name for name in self.names if name not in known]
         what = f"there is no column {unknown[0]!r}" if unknown else "-o mixes columns of two tables"
-        listed = "; ".join(f"of {found.rows}: {','.join(found.names)}" for found in tables)
-        raise ConfigError(what, hint=f"columns {listed}")
+        listed = "; ".join(f"of {found.rows}: {', '.join(found.names)}" for found in tables)
+        raise ConfigError(f"{what}; columns {listed}", hint="as in: -o node,state")
 
 
 def listing(

@@ -15,6 +15,7 @@ import msgspec
 from k3d import __version__
 from k3d.errors import StoreError
 from k3d.store.paths import run_directory
+from k3d.store.start_ticks import process_start_ticks
 
 SCHEMA = "k3d.run/1"
 
@@ -143,17 +144,6 @@ def read_run_files(home: Path) -> RunFiles:
             found.append(run)
     found.sort(key=lambda run: (run.role != "station", _natural(run.name)))
     return RunFiles(tuple(found), damaged)
-
-
-def process_start_ticks(pid: int) -> int | None:
-    """Clock ticks from boot to the start of a process; None when it is gone or a zombie."""
-    try:
-        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return None
-    # The command name, in parentheses, may hold anything, even parentheses.
-    fields = text.rpartition(")")[2].split()
-    return None if fields[0] in ("Z", "X") else int(fields[19])
 
 
 def write_atomically(path: Path, content: bytes) -> None:

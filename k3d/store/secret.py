@@ -5,9 +5,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import os
-import secrets
 import stat
-import tempfile
 from pathlib import Path
 
 from k3d.errors import ConfigError, NotFound, Refused, StoreError
@@ -18,6 +16,10 @@ SECRET_CHARACTERS = 64
 
 def create_secret(home: Path) -> bool:
     """Make the pod secret if there is none. True when it was made by this call."""
+    # Not above: most callers only read, and some of them start cold.
+    import secrets
+    import tempfile
+
     path = secret_path(home)
     if path.exists():
         return False

@@ -20,8 +20,8 @@ from tests.ctl.conftest import K3CTL, K3ctl
 from tests.ctl.fake_daemons import FakeDaemon, write_script
 
 COMMANDS = [
-    ["init"], ["pod", "up"], ["pod", "down"], ["pod", "status"], ["chat"], ["health"], ["logs"],
-    ["bank", "census"], ["bank", "ledger"], ["trace", "show"], ["trace", "diff"],
+    ["init"], ["status"], ["pod", "up"], ["pod", "down"], ["pod", "status"], ["chat"], ["health"],
+    ["logs"], ["bank", "census"], ["bank", "ledger"], ["trace", "show"], ["trace", "diff"],
     ["trace", "import"], ["trace", "record"], ["placement", "plan"], ["placement", "simulate"],
     ["placement", "measure"], ["placement", "swap"], ["placement", "status"],
     ["placement", "abort"], ["placement", "rollback"], ["check"], ["bench", "pod"],
@@ -59,7 +59,7 @@ def test_a_wrong_flag_is_a_usage_error(k3ctl: K3ctl, command: list[str]) -> None
 def test_an_unknown_command_lists_the_known(k3ctl: K3ctl) -> None:
     ran = k3ctl("dance")
     assert ran.code == ExitCode.USAGE
-    assert "there are init, pod, chat" in ran.err
+    assert "there are init, status, pod" in ran.err
 
 
 @pytest.mark.parametrize("flag", ["--json", "--jsonl"])
