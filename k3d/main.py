@@ -202,10 +202,12 @@ def _station(options: argparse.Namespace) -> int:
 
 def _spark(options: argparse.Namespace) -> int:
     _settle_process()
-    from k3d.experts.frame_worker import worker_from_facts
+    from k3d.experts.frame_worker import worker_with_banks
     from k3d.node.daemon import run_spark
+    from k3d.store.home import banks_directory, resolve_home
 
-    return run_spark(options, worker_from_facts)
+    banks = banks_directory(resolve_home(options.home)) / options.name
+    return run_spark(options, worker_with_banks(banks))
 
 
 def _bench(options: argparse.Namespace) -> int:

@@ -226,8 +226,18 @@ def write_all(descriptor: int, data: bytes | bytearray | memoryview, offset: int
         left, offset = left[count:], offset + count
 
 
-def replace_record(path: Path, manifest: Manifest, index: int, record: bytes | memoryview) -> None:
-    """Put a record in the place of a damaged one. Raises BankError unless it is the right one."""
+def replace_record(
+    path: Path,
+    manifest: Manifest,
+    index: int,
+    record: bytes | memoryview,
+    *,
+    same_as: int | None = None,
+) -> None:
+    """Put a record in the place of a damaged one. Raises BankError unless it is the right one.
+
+    `same_as` is the open file in which the damage was found, if another may have its name now.
+    """
     layer, expert = manifest.layout.order[index]
     what = f"bank {path.name}: the record of layer {layer} expert {expert}"
     if blake3(record).digest() != manifest.digest(index):
@@ -237,6 +247,8 @@ def replace_record(path: Path, manifest: Manifest, index: int, record: bytes | m
         )
     try:
         with path.open("r+b", buffering=0) as file:
+            if same_as is not None and not _same_file(same_as, path):
+                raise BankError(f"{what} is not repaired: another bank has taken its place")
             if os.fstat(file.fileno()).st_nlink > 1:
                 raise BankError(
                     f"{what} is not repaired: the file has another name too",

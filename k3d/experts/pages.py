@@ -13,3 +13,9 @@ def drop_pages(descriptor: int, offset: int, size_bytes: int) -> None:
     """Let the kernel forget clean pages of a file; written ones stay until they are synced."""
     with suppress(OSError):  # advice that a file system does not take
         os.posix_fadvise(descriptor, offset, size_bytes, os.POSIX_FADV_DONTNEED)
+
+
+def read_ahead(descriptor: int, offset: int, size_bytes: int) -> None:
+    """Let the disk begin with what will be read next."""
+    with suppress(OSError):
+        os.posix_fadvise(descriptor, offset, size_bytes, os.POSIX_FADV_WILLNEED)

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
-from blake3 import blake3
 from k3_kernels import ExpertWeights, expert_contributions
 from torch import Tensor
 
 from k3d.errors import BankError
+from k3d.experts.content_hash import content_hash
+from k3d.experts.dispatch import as_bytes
 from k3d.experts.record import decode_atoms
 from k3d.experts.shape import ExpertShape
 
@@ -94,10 +95,26 @@ class SliceWorker:
         where = f"{self.name}: layer {layer} expert {expert}"
         if len(record) != self._slice_bytes:
             raise BankError(f"{where}: a slice of {len(record)} bytes, not {self._slice_bytes}")
-        if blake3(record).digest() != digest:
+        if content_hash(record) != digest:
             raise BankError(
                 f"{where}: the slice does not match its hash", hint="it was damaged on the way"
             )
+        self._make_room(slot, layer, expert)
+        self._packed[slot].numpy()[:] = np.frombuffer(record, dtype=np.uint8)
+        self._keep(slot, layer, expert)
+
+    def fill(self, slot: int, layer: int, expert: int, read: Callable[[memoryview], bool]) -> bool:
+        """Put one slice in a slot by letting `read` write it there, which says whether it did and
+        the bytes are right; else the slot stays empty."""
+        self._make_room(slot, layer, expert)
+        if not read(as_bytes(self._packed[slot])):
+            return False
+        self._keep(slot, layer, expert)
+        return True
+
+    def _make_room(self, slot: int, layer: int, expert: int) -> None:
+        """Empty a slot for an expert. Raises BankError unless it is a slot that can be had."""
+        where = f"{self.name}: layer {layer} expert {expert}"
         if not 0 <= slot < self.slots:
             raise BankError(f"{where}: slot {slot} of {self.slots}")
         if layer not in self.shape.layers or not 0 <= expert < self.shape.experts:
@@ -107,7 +124,8 @@ class SliceWorker:
                 f"{where}: slot {slot} serves another expert", hint="the swap's plan is stale"
             )
         self._empty(slot)
-        self._packed[slot].numpy()[:] = np.frombuffer(record, dtype=np.uint8)
+
+    def _keep(self, slot: int, layer: int, expert: int) -> None:
         self._place(slot, (layer, expert))
         if self.epochs:
             self._decode_ahead(slot)

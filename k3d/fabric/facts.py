@@ -24,6 +24,18 @@ class Holding(msgspec.Struct, frozen=True):
     staged: int = 0
 
 
+class StagedBank(msgspec.Struct, frozen=True):
+    """What a spark has on its disk of the slices that it is to serve.
+
+    `records` can fill slots, out of `file` or, with None, out of nothing. `ignored` says of other
+    banks there why they are of no use, the first few of them.
+    """
+
+    file: str | None
+    records: int
+    ignored: tuple[str, ...] = ()
+
+
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """One end of a link. None on a spark's side means: as the Station says.
 
@@ -48,6 +60,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     epoch: int = 0
     placement_digest: str | None = None
     holding: Holding | None = None
+    staged: StagedBank | None = None
 
 
 class Disagreement(msgspec.Struct, frozen=True):

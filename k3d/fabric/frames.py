@@ -30,13 +30,13 @@ LAYOUT: tuple[tuple[str, str], ...] = (
     ("kind", "B"),  # Kind
     ("flags", "B"),  # none are defined: zero
     ("epoch", "I"),  # of the map that a dispatch is split by, or that a load is for
-    ("rows", "I"),  # rows of a dispatch or partial, records of a load, slots of a retire
+    ("rows", "I"),  # rows of a dispatch or partial, records of a load or fill, slots of a retire
     ("sequence", "Q"),  # of the request; its answer carries the same
     ("layer", "H"),  # model layer of a dispatch or partial
     ("reserved", "6s"),  # zero
     ("payload_bytes", "Q"),
     ("sent_ns", "Q"),  # the sender's monotonic clock, comparable on one host only
-    ("compute_ns", "Q"),  # time the spark computed, in a partial, or took, in a loaded
+    ("compute_ns", "Q"),  # time the spark computed, in a partial, or took, in a loaded or filled
     ("checksum", "Q"),  # xxh3_64
 )
 HEADER = struct.Struct("<" + "".join(code for _, code in LAYOUT))
@@ -67,10 +67,12 @@ class Kind(IntEnum):
     BYE = 16
     RETIRE = 17
     RETIRED = 18
+    FILL = 19
+    FILLED = 20
 
 
 KINDS: tuple[Kind | None, ...] = (None, *Kind)
-DATA_KINDS = frozenset((Kind.LOAD, Kind.DISPATCH, Kind.PARTIAL, Kind.RETIRE))
+DATA_KINDS = frozenset((Kind.LOAD, Kind.DISPATCH, Kind.PARTIAL, Kind.RETIRE, Kind.FILL))
 """Kinds of any size up to the link's limit. All others are control frames."""
 
 CONTROL_BYTES = 4096

@@ -1,4 +1,4 @@
-"""What a spark does with a frame: load, commit, serve, retire, answer pings. One thread calls it.
+"""What a spark does with a frame: load, fill, commit, serve, retire, answer pings, in one thread.
 
 Slices of a later epoch may be staged and committed while the epoch in force is served; then both
 are, until a retire says which one stays.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from time import monotonic, perf_counter_ns
 from typing import Protocol
@@ -17,10 +17,10 @@ import msgspec
 
 from k3d.errors import FabricError, K3Error
 from k3d.fabric.control import Commit, Counters, decode, encode, failure_reply
-from k3d.fabric.facts import Facts, Holding
+from k3d.fabric.facts import Facts, Holding, StagedBank
 from k3d.fabric.frames import Frame, Kind, Reply
 from k3d.fabric.handshake import check_fit
-from k3d.fabric.records import read_records, read_slots
+from k3d.fabric.records import Name, lacking_part, read_names, read_records, read_slots
 
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 STATION = "the Station"
@@ -38,6 +38,19 @@ class Worker(Protocol):
 
     def load(self, slot: int, layer: int, expert: int, record: memoryview, digest: bytes) -> None:
         """Put one slice in a slot, if its bytes match their blake3 digest."""
+        ...
+
+    @property
+    def bank(self) -> StagedBank | None:
+        """What was found on this node's disk to fill slots from; None where nobody looked."""
+        ...
+
+    def look_for_banks(self, station: Facts) -> None:
+        """See what this node's disk has of what a Station is about to ask for."""
+        ...
+
+    def fill(self, names: Iterable[Name]) -> list[int]:
+        """Put slices in slots from this node's disk; the indexes of those that it has not."""
         ...
 
     @property
@@ -85,6 +98,7 @@ class Serving:
             Kind.DISPATCH: self._dispatch,
             Kind.PING: self._ping,
             Kind.LOAD: self._load,
+            Kind.FILL: self._fill,
             Kind.COMMIT: self._commit,
             Kind.RETIRE: self._retire,
             Kind.RESET: self._reset,
@@ -100,7 +114,8 @@ class Serving:
         holding, worker = self.holding, self._worker
         if holding is not None and worker is not None:
             holding = msgspec.structs.replace(holding, staged=worker.staged)
-        return msgspec.structs.replace(self._facts, holding=holding)
+        staged = None if worker is None else worker.bank
+        return msgspec.structs.replace(self._facts, holding=holding, staged=staged)
 
     def admit(self, station: Facts) -> None:
         """Serve `station` from now on, with a new worker unless the one there fits it.
@@ -112,6 +127,7 @@ class Serving:
             self._worker, self.loaded = None, 0
             self._promise_nothing()
             self._worker = self._worker_factory(station)
+        self._worker.look_for_banks(station)
         self._station = station
         self.last_error = None
 
@@ -164,9 +180,7 @@ class Serving:
         slice_bytes = station.slice_bytes if station is not None else None
         if not slice_bytes:
             raise FabricError(f"{self._name} got records before it was told their size")
-        if self.holding is None or frame.epoch <= self.holding.epoch:
-            # Until the next commit this spark holds nothing that it could promise again.
-            self._promise_nothing()
+        self._expect_records(frame)
         begun_ns = perf_counter_ns()
         for slot, layer, expert, digest, body in read_records(
             frame.payload, frame.rows, slice_bytes, STATION
@@ -175,6 +189,22 @@ class Serving:
         self.loaded = worker.loaded
         took_ns = perf_counter_ns() - begun_ns
         return Reply(Kind.LOADED, (), frame.epoch, 0, frame.rows, took_ns)
+
+    def _fill(self, frame: Frame) -> Reply:
+        worker = self._ready_worker()
+        self._expect_records(frame)
+        begun_ns = perf_counter_ns()
+        lacking = worker.fill(read_names(frame.payload, frame.rows, STATION))
+        self.loaded = worker.loaded
+        took_ns = perf_counter_ns() - begun_ns
+        bits = lacking_part(frame.rows, lacking)
+        return Reply(Kind.FILLED, (bits,), frame.epoch, 0, frame.rows, took_ns)
+
+    def _expect_records(self, frame: Frame) -> None:
+        """Until the next commit this spark holds nothing that it could promise again, unless the
+        records are of a later epoch."""
+        if self.holding is None or frame.epoch <= self.holding.epoch:
+            self._promise_nothing()
 
     def _commit(self, frame: Frame) -> Reply:
         worker, station = self._ready_worker(), self._station

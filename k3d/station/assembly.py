@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
@@ -16,10 +16,10 @@ from k3d import __version__
 from k3d.engine.engine import Engine
 from k3d.engine.pass_plan import Part
 from k3d.errors import CheckpointError, ConfigError, FabricError
-from k3d.experts.bank import Bank, bank_path, open_or_build, slice_of, station_source
+from k3d.experts.bank import Bank, bank_path, open_or_build, station_source
 from k3d.experts.dispatch import DTYPES, DispatchLayout
 from k3d.experts.expert_use import ExpertUse
-from k3d.experts.frame_worker import shape_facts, worker_from_facts
+from k3d.experts.frame_worker import shape_facts, worker_with_banks
 from k3d.experts.hop_log import HopLog
 from k3d.experts.shape import ExpertShape
 from k3d.experts.tiers import ExpertTiers, LocalTier, SparkTier, Tier
@@ -27,7 +27,6 @@ from k3d.experts.worker import SliceWorker
 from k3d.fabric.facts import Facts
 from k3d.fabric.frame_buffers import DEFAULT_CAPACITY_BYTES
 from k3d.fabric.link import Link
-from k3d.fabric.records import Record
 from k3d.fabric.transports import connect
 from k3d.model.chat_format import ChatFormat
 from k3d.model.checkpoint import Checkpoint
@@ -43,6 +42,7 @@ from k3d.station.decoding import find_drafter, limits_of, synthetic_acceptance
 from k3d.station.map_in_force import MapInForce, tier_table
 from k3d.station.membership import Membership, SparkLink
 from k3d.station.options import StationOptions
+from k3d.station.pod_slices import PodSlices
 from k3d.store.home import banks_directory, read_run_file
 
 log = logging.getLogger(__name__)
@@ -222,12 +222,9 @@ def _spark_link(
         placement_digest=in_force.held_digest(in_force.placement),
     )
 
-    def records() -> Iterator[Record]:
-        for slot, layer, expert in in_force.placement.experts_in(SPARK_TIER):
-            piece = slice_of(bank.record(layer, expert), index, count)
-            yield Record(slot, layer, expert, blake3(piece).digest(), piece)
-
-    return SparkLink(facts, _connector(pod, home, secret, options, index), secret, records)
+    slices = PodSlices(in_force, bank, banks_directory(home), index, count)
+    connector = _connector(pod, home, secret, options, index)
+    return SparkLink(facts, connector, secret, slices.everything, source=slices)
 
 
 def _connector(
@@ -236,7 +233,8 @@ def _connector(
     """How a spark is reached: in this process, by the address it published, or as described."""
     node = pod.sparks[index]
     if options.transport == "inproc":
-        server = SparkServer(worker_from_facts, None, secret, spark_facts(pod, node, None))
+        worker = worker_with_banks(banks_directory(home) / node.name)
+        server = SparkServer(worker, None, secret, spark_facts(pod, node, None))
         return lambda _timeout_s: server.inproc_link()
 
     def by_address(timeout_s: float) -> Link:

@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from k3d.fabric.facts import StagedBank
+from k3d.station.spark_fill import Filling
+
 LinkState = Literal["connecting", "loading", "ready", "lost", "refused"]
 """`lost` and `connecting` may pass; `refused` needs somebody to mend what its reason names: another
 secret, model, slice or version, a damaged record, a damaged run file."""
@@ -47,7 +50,9 @@ class LinkSnapshot:
     """One spark, now. What has not been measured yet is None.
 
     `waiting_s` is the age of a dispatch without an answer; `reason` says why the state is not
-    ready, or that a ready spark is late with that answer. Everything is `measured`.
+    ready, or that a ready spark is late with that answer. `staged` is what the spark said of banks
+    on its disk, `filling` how it came by its slices, None for one that held them when it joined.
+    Everything is `measured`.
     """
 
     node: str
@@ -67,3 +72,5 @@ class LinkSnapshot:
     rss_bytes: int | None
     served_dispatches: int | None
     served_rows: int | None
+    staged: StagedBank | None = None
+    filling: Filling | None = None

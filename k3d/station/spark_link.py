@@ -16,15 +16,16 @@ import msgspec
 
 from k3d.errors import FabricError, HandshakeRefused, K3Error, NodeLost, Refused, TimedOut
 from k3d.fabric.control import Commit, Counters, decode, encode
-from k3d.fabric.facts import Facts
+from k3d.fabric.facts import Facts, StagedBank
 from k3d.fabric.frames import Buffer, Frame, Kind
 from k3d.fabric.handshake import call
 from k3d.fabric.link import Link
-from k3d.fabric.records import Record, batches
+from k3d.fabric.records import Record
 from k3d.fabric.request import ask
 from k3d.station.hop import Hop
 from k3d.station.link_standing import LinkStanding
 from k3d.station.link_state import LinkSnapshot, LinkTimes
+from k3d.station.spark_fill import SliceSource, SparkFill
 
 GOODBYE_S = 1.0
 HOP_CHECK_S = 0.05
@@ -39,8 +40,9 @@ class SparkLink:
     `facts` are the Station's for this spark; `facts.calling` is its name. `connect` takes a
     timeout in seconds and gives a new link; it looks the address up each time, since a restarted
     spark may have another. `records` gives the spark's expert slices in any order and is called at
-    every refill, in this link's thread. `begin`, `finish` and `settle` belong to one thread, the
-    engine's; the rest is for any.
+    every refill, in this link's thread; with a `source`, a spark that has a bank of its own is
+    given names, and the bytes of what that lacks. `begin`, `finish` and `settle` belong to one
+    thread, the engine's; the rest is for any.
     """
 
     def __init__(
@@ -51,12 +53,16 @@ class SparkLink:
         records: Callable[[], Iterable[Record]],
         *,
         times: LinkTimes | None = None,
+        source: SliceSource | None = None,
     ) -> None:
         self.node = facts.calling or ""
         self._facts = facts
         self._connect = connect
         self._secret = secret
         self._records = records
+        self._source = source
+        self._staged: StagedBank | None = None  # as the spark said when it joined
+        self._fill_now: SparkFill | None = None  # None where it held its slices when it joined
         self._times = times or LinkTimes()
         self._turn = threading.Lock()  # who uses the link; free whenever the engine wants it
         self._standing = LinkStanding(self.node)
@@ -111,7 +117,7 @@ class SparkLink:
     def snapshot(self) -> LinkSnapshot:
         """What is known of the spark now."""
         standing, counters, facts = self._standing.now, self._counters, self._facts
-        progress_s, hop = self._progress_s, self._hop
+        progress_s, hop, fill = self._progress_s, self._hop, self._fill_now
         waiting_s = hop.age_ns / 1e9 if hop is not None else None
         reason = str(standing) if standing.reason else None
         if standing.state == "ready" and waiting_s is not None and waiting_s > self._times.late_s:
@@ -134,6 +140,8 @@ class SparkLink:
             rss_bytes=counters.rss_bytes if counters else None,
             served_dispatches=counters.served_dispatches if counters else None,
             served_rows=counters.served_rows if counters else None,
+            staged=self._staged,
+            filling=fill.count if fill is not None else None,
         )
 
     # For a swap: what travels between hops
@@ -318,6 +326,7 @@ class SparkLink:
         facts = self._facts
         spark = call(link, self._secret, facts, self._times.handshake_s)
         link.peer = self.node
+        self._staged, self._fill_now = spark.staged, None
         held = spark.holding
         if (
             held is not None
@@ -346,13 +355,26 @@ class SparkLink:
             self._standing.become("loading")
         self._loaded = 0
         self._ask(link, Kind.RESET, Kind.LOADED)
-        for batch in batches(self._records(), facts.slice_bytes or 0, limit_bytes):
+
+        def exchange(kind: Kind, answer: Kind, rows: int, parts: list[Buffer]) -> Frame:
             self._check_running()
-            self._ask(link, Kind.LOAD, Kind.LOADED, rows=batch.count, parts=batch.parts)
-            self._loaded += batch.count
+            self._loaded = fill.count.records
+            return self._ask(link, kind, answer, rows=rows, parts=parts)
+
+        fill = SparkFill(exchange, self.node, facts.slice_bytes or 0, limit_bytes)
+        self._fill_now = fill
+        source, staged = self._source, self._staged
+        if source is not None and staged is not None and staged.records:
+            fill.send(source.records(fill.name(source.names())))
+        else:
+            fill.send(self._records())
+        self._loaded = fill.count.records
         commit = encode(Commit(facts.placement_digest or "", self._loaded))
         self._ask(link, Kind.COMMIT, Kind.COMMITTED, parts=(commit,))
-        log.info("%s was filled with %d expert slices", self.node, self._loaded)
+        log.info(
+            "%s was filled with %d expert slices, %d of them from its own bank",
+            self.node, self._loaded, fill.count.filled,
+        )  # fmt: skip
 
     def _watch(self, link: Link) -> None:
         """Ping while the engine is silent, until the link is lost."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from time import monotonic
 from typing import Any
 
@@ -139,6 +139,7 @@ class StationView:
             "rtt_us": link.rtt_us,
             "hop_us": link.hop_us,
             "compute_us": link.compute_us,
+            "bank": _bank(link),
             "simulated": self.station.pod.node(link.node).simulated,
         }
 
@@ -167,6 +168,17 @@ class StationView:
             }
             for figure in figures
         ]
+
+
+def _bank(link: LinkSnapshot) -> dict[str, Any]:
+    """What a spark has on its disk, and how it came by its slices; None where it held them."""
+    staged, filling = link.staged, link.filling
+    return {
+        "file": None if staged is None else staged.file,
+        "records": 0 if staged is None else staged.records,
+        "ignored": [] if staged is None else list(staged.ignored),
+        "filling": None if filling is None else asdict(filling),
+    }
 
 
 def _rate(tokens: int, seconds: float) -> float | None:

@@ -15,7 +15,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,6 +26,8 @@ import msgspec
 
 from k3d.errors import BankError, FabricError
 from k3d.fabric import Facts, Record, listen
+from k3d.fabric.facts import StagedBank
+from k3d.fabric.records import Name
 from k3d.node.spark import SparkServer
 from k3d.station.membership import LinkTimes, SparkLink
 
@@ -45,6 +47,24 @@ class SummingWorker:
         self.epochs: tuple[int, ...] = ()
         self.numbers: dict[int, tuple[int, int]] = {}  # slot -> layer, number
         self.staged_slots: set[int] = set()
+        self.disk: dict[bytes, bytes] = {}
+        """What it can fill slots from: records by digest."""
+
+    @property
+    def bank(self) -> StagedBank | None:
+        return StagedBank("disk", len(self.disk)) if self.disk else None
+
+    def look_for_banks(self, station: Facts) -> None:
+        """The disk is as the test left it."""
+
+    def fill(self, names: Iterable[Name]) -> list[int]:
+        lacking = []
+        for index, (slot, layer, expert, digest) in enumerate(names):
+            if digest in self.disk:
+                self.load(slot, layer, expert, memoryview(self.disk[digest]), digest)
+            else:
+                lacking.append(index)
+        return lacking
 
     @property
     def loaded(self) -> int:
