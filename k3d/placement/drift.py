@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from k3d.errors import ConfigError
+from k3d.placement.drift_limits import DriftLimits
 from k3d.placement.placement_map import PlacementMap
 from k3d.placement.population import Population
 from k3d.placement.trace_stats import hottest
@@ -28,16 +29,6 @@ NOISY = 2.0
 DRAWS = 8
 MOST_TOKENS = 2**24
 """Beyond these nobody waits for more."""
-
-
-@dataclass(frozen=True)
-class DriftLimits:
-    """From where on drift matters. `overlap` is the published share of hot experts that two
-    populations of traffic have in common."""
-
-    divergence_bits: float = 0.05
-    overlap: float = 0.35
-    gain: float = 0.05
 
 
 @dataclass(frozen=True)

@@ -33,6 +33,7 @@ Slots = Annotated[int, msgspec.Meta(ge=1, le=2**24)]
 Layers = Annotated[int, msgspec.Meta(ge=1, le=2**12)]
 Experts = Annotated[int, msgspec.Meta(ge=1, le=2**16)]
 ExpertBytes = Annotated[int, msgspec.Meta(ge=1, le=2**40)]
+MOST_WAIT_S = 365 * 86_400.0
 MOST_EXPERTS = 2**22
 """Of all layers together; Kimi-K3 has 82,432."""
 _NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,62}[a-z0-9])?")
@@ -81,12 +82,26 @@ class ModelFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
         return range(self.layers - self.moe_layers, self.layers)
 
 
+class Replacement(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What happens without being asked when a spark is lost, and every expert on the sparks with
+    it. Left out, the pod waits for it: `k3ctl placement replace` does it when asked.
+
+    after_s: seconds without it until its experts are placed in spare slots of other tiers.
+    return_after_s: seconds that all sparks are back until their experts return to them.
+    """
+
+    after_s: Annotated[float, msgspec.Meta(ge=0.0, le=MOST_WAIT_S)] | None = None
+    return_after_s: Annotated[float, msgspec.Meta(ge=0.0, le=MOST_WAIT_S)] | None = None
+
+
 class PodDescription(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A pod. `nodes` keeps the file's order, which numbers the slices of the sparks.
 
     drafter: auto (the folder `drafter` beside the model, if it is there), none, or a folder.
     lanes: requests computed at once. row_mib: memory for their latent and drafter rows and those
     kept for reuse; prefix_mib: for the states that let a prefix be reused, 0 reuses none.
+    alerts: the policy, of policies/alerts or a file, that says what an operator is told of.
+    replacement: what happens when a spark is lost.
     """
 
     schema: Literal["k3-pod/1"]
@@ -100,6 +115,8 @@ class PodDescription(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     lanes: Annotated[int, msgspec.Meta(ge=1, le=1024)] = 16
     row_mib: Annotated[int, msgspec.Meta(ge=1, le=2**20)] = 96
     prefix_mib: Annotated[int, msgspec.Meta(ge=0, le=2**20)] = 64
+    alerts: str = "default"
+    replacement: Replacement = Replacement()
     model_facts: ModelFacts | None = None
     budgets: tuple[Budget, ...] = msgspec.field(name="budget", default=())
     costs: tuple[Cost, ...] = msgspec.field(name="cost", default=())

@@ -14,7 +14,7 @@ import msgspec
 from k3d.errors import ConfigError, NotFound
 from k3d.store.paths import checkout
 
-WHAT_IS = {"pods": "pod description", "placement": "placement policy"}
+WHAT_IS = {"pods": "pod description", "placement": "placement policy", "alerts": "alert policy"}
 MOST_SHOWN = 64
 """Characters of a wrong value that its error shows."""
 T = TypeVar("T")
@@ -56,7 +56,7 @@ def _refuse_control_characters(values: object, key: str = "") -> None:
 
 
 def find_policy(kind: str, name_or_path: str, home: Path | None = None) -> Path:
-    """The TOML file of a policy of one kind ("pods", "placement"), by name or by path.
+    """The TOML file of a policy of one kind ("pods", "placement", "alerts"), by name or by path.
 
     A name is looked up in the home, then in the checkout or what the wheel installed.
     """

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from k3d.errors import ConfigError
-from k3d.placement.drift import Drift, DriftLimits, find_drift
+from k3d.placement.drift import Drift, find_drift
 from k3d.placement.drift_advice import advise
 from k3d.placement.drift_gain import gain_of_replanning, traffic_of
+from k3d.placement.drift_limits import DriftLimits
 from k3d.placement.placement_map import PlacementMap
 from k3d.placement.planners import PlanRequest, make_plan
 from k3d.placement.policy import load_policy
