@@ -16,7 +16,7 @@ class EngineCounts:
 
     A pass with rows of a prompt and of lanes that decode is split by rows. `rounds` decoded a
     lane; verified[k] and accepted[k] count draft k + 1 over all of them; rows[r] counts rounds
-    that verified r rows. draft_s is inside decode_s.
+    that verified r rows. draft_s is inside decode_s. `refused` found the queue full.
     """
 
     running: int
@@ -39,6 +39,7 @@ class EngineCounts:
     free_pages: int
     cache: CacheCounts | None
     cost: CostLine
+    refused: int = 0
 
 
 @dataclass

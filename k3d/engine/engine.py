@@ -218,6 +218,7 @@ class Engine:
             waiting=len(self.lanes.waiting),
             draft_s=self._drafting.spent_s,
             preempted=self.lanes.preempted,
+            refused=self.lanes.refused,
             pages=memory.pages.total,
             free_pages=memory.pages.free,
             cache=cache.counts() if cache is not None else None,
@@ -284,6 +285,7 @@ class Engine:
         verdict = judge(sequence, logits[:good], draft.tokens[: good - 1], forced)
         accepted = verdict.rows - 1
         sequence.rounds += 1
+        sequence.last_rows = part.rows
         sequence.drafted += len(draft.tokens)
         sequence.accepted += accepted
         self._totals.note_round(len(draft.tokens), accepted)

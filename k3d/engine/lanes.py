@@ -20,6 +20,7 @@ class Lanes:
         self.running: list[Sequence] = []
         self.waiting: deque[Sequence] = deque()
         self.preempted = 0
+        self.refused = 0
         self._most = most
         self._queue = queue
         self._clock = clock
@@ -28,9 +29,14 @@ class Lanes:
     def empty(self) -> bool:
         return not self.running and not self.waiting
 
+    def seen(self) -> tuple[tuple[Sequence, ...], tuple[Sequence, ...]]:
+        """Who runs and who waits. Any thread: both are copied at once, in the order they have."""
+        return tuple(self.running), tuple(self.waiting)
+
     def enter(self, sequence: Sequence) -> None:
         """Raises Refused when as many wait as may."""
         if len(self.waiting) >= self._queue:
+            self.refused += 1
             raise Refused(f"{len(self.waiting)} requests are waiting", hint="try again later")
         self.waiting.append(sequence)
 
@@ -56,6 +62,7 @@ class Lanes:
             self.memory.close(victim)
             self.waiting.appendleft(victim)
             self.preempted += 1
+            victim.preempted += 1
             if victim is sequence:
                 return False
         return True

@@ -80,7 +80,8 @@ class Request:
     asks for that many alternatives with every token (0: the token's own only). With
     `prompt_logprobs` the prompt's tokens are reported too, and max_tokens may be 0. `draft_rows`
     fixes the rows of a verification (1 is plain decoding); None lets the engine choose.
-    `cache_salt` keeps prefix reuse within those who share it.
+    `cache_salt` keeps prefix reuse within those who share it. `source` names the route it came by,
+    for whoever looks at the lanes.
     """
 
     id: str
@@ -94,6 +95,7 @@ class Request:
     constraint: Constraint | None = None
     draft_rows: int | None = None
     cache_salt: str = ""
+    source: str = ""
 
 
 @dataclass(frozen=True)

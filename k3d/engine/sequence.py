@@ -31,6 +31,8 @@ class Sequence:
     rounds: int = 0
     drafted: int = 0
     accepted: int = 0
+    last_rows: int | None = None  # of its last round
+    preempted: int = 0
 
     @property
     def position(self) -> int:

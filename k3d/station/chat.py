@@ -115,6 +115,7 @@ def engine_request(chat: ChatRequest, chat_format: ChatFormat, room: int) -> Req
         logprobs=chat.logprobs,
         draft_rows=chat.draft_rows,
         cache_salt=chat.cache_salt,
+        source="chat",
     )
 
 

@@ -15,6 +15,10 @@ from k3d.node.log import log_to_stderr
 from k3d.placement.pod import load_pod
 from k3d.station.api import station_routes
 from k3d.station.assembly import Station, assemble
+from k3d.station.events_routes import events_routes
+from k3d.station.frame_routes import frame_routes
+from k3d.station.frame_taker import FrameTaker
+from k3d.station.lanes_routes import lanes_routes
 from k3d.station.map_in_force import map_to_serve
 from k3d.station.openai.keys import KeyFile
 from k3d.station.openai.mount import mount_api
@@ -69,8 +73,10 @@ def run_station(options: Namespace) -> int:
         view = StationView(station, scheduler, monotonic(), swaps=swaps)
         api = mount_api(api_listener, view, home)
         view = replace(view, api_url=api.url)
+        frames = FrameTaker(view)
         scheduler.start()
         swaps.start()
+        frames.start()
         recorder = Recorder(TelemetryStore.open_as_writer(home), station.hops, scheduler)
         recorder.start()
 
@@ -80,7 +86,14 @@ def run_station(options: Namespace) -> int:
             traces.close()
             scheduler.close()
 
-        routes = [*station_routes(view, store), *swap_routes(swaps), *trace_routes(traces)]
+        routes = [
+            *station_routes(view, store),
+            *frame_routes(station, frames),
+            *lanes_routes(frames.lanes, scheduler),
+            *events_routes(store),
+            *swap_routes(swaps),
+            *trace_routes(traces),
+        ]
         server = NodeServer(http, http_token(secret), view.health, routes, end_answers)
         run = RunFile.of_this_process(
             name=node.name,
@@ -99,6 +112,7 @@ def run_station(options: Namespace) -> int:
         finally:
             run.remove(home)
             api.stop()
+            frames.close()
             _end(station, scheduler, recorder, swaps)
             store.record_event("pod", "the Station ended", node=node.name)
     finally:

@@ -72,5 +72,8 @@ class LinkSnapshot:
     rss_bytes: int | None
     served_dispatches: int | None
     served_rows: int | None
+    version: str | None = None
+    joins: int = 0
+    """How often it has become ready."""
     staged: StagedBank | None = None
     filling: Filling | None = None

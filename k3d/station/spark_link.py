@@ -23,6 +23,7 @@ from k3d.fabric.link import Link
 from k3d.fabric.records import Record
 from k3d.fabric.request import ask
 from k3d.station.hop import Hop
+from k3d.station.hop_ring import HopRing
 from k3d.station.link_standing import LinkStanding
 from k3d.station.link_state import LinkSnapshot, LinkTimes
 from k3d.station.spark_fill import SliceSource, SparkFill
@@ -79,6 +80,9 @@ class SparkLink:
         self._hop_layer = 0  # of the last one
         self._hop_ns: int | None = None
         self._compute_ns: int | None = None
+        self._version: str | None = None
+        self.hops = HopRing()
+        """What the dispatches to this spark took."""
         self._thread = threading.Thread(target=self._run, name=f"link-{self.node}", daemon=True)
 
     # For the Station
@@ -140,6 +144,8 @@ class SparkLink:
             rss_bytes=counters.rss_bytes if counters else None,
             served_dispatches=counters.served_dispatches if counters else None,
             served_rows=counters.served_rows if counters else None,
+            version=self._version,
+            joins=self._joins,
             staged=self._staged,
             filling=fill.count if fill is not None else None,
         )
@@ -254,6 +260,7 @@ class SparkLink:
             self._hop = None
             self._hop_ns = hop.age_ns
             self._compute_ns = frame.compute_ns
+            self.hops.note(self._hop_ns, frame.compute_ns, hop.rows)
             self._progress_s = monotonic()
             over = self._hop_over
             if over is not None:
@@ -326,6 +333,7 @@ class SparkLink:
         facts = self._facts
         spark = call(link, self._secret, facts, self._times.handshake_s)
         link.peer = self.node
+        self._version = spark.version
         self._staged, self._fill_now = spark.staged, None
         held = spark.holding
         if (

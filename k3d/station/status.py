@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import asdict, dataclass
 from time import monotonic
-from typing import Any
+from typing import Any, Literal
 
 import psutil
 
@@ -35,7 +35,7 @@ class StationView:
 
     def health(self) -> dict[str, Any]:
         """The Station's own health: the pod's, since without its sparks it cannot decode."""
-        state, reason = self._state()
+        state, reason = self.state()
         return {
             "schema": "k3d.health/1",
             "node": self.station.pod.station.name,
@@ -52,7 +52,7 @@ class StationView:
 
     def status(self) -> dict[str, Any]:
         station, counts = self.station, self.scheduler.counts()
-        state, reason = self._state()
+        state, reason = self.state()
         config = station.engine.model.config
         return {
             "schema": "k3d.status/1",
@@ -88,7 +88,8 @@ class StationView:
             },
         }
 
-    def _state(self) -> tuple[str, str | None]:
+    def state(self) -> tuple[Literal["healthy", "degraded", "down"], str | None]:
+        """The pod's state, and why it is not healthy."""
         if not self.scheduler.alive:
             return "down", "the engine has ended"
         for link in self._links():

@@ -3,7 +3,11 @@
 The Station takes one a second. The console draws frames and nothing else, whether they come from a
 running Station or from telemetry.db; `k3ctl top`, `plot` and `report` read the same. Rates, hops
 and acceptance are of the interval since the frame before, `interval_s` long; what did not happen in
-it, or cannot be read, is None. Keys that a later k3pod adds are ignored.
+it, or cannot be read, is None. Counts of tokens and requests are since the Station's start: a
+smaller one than before, or a smaller `uptime_s`, says that it was restarted.
+
+A frame may stand for a longer stretch, of which it was made when its seconds were given up (see
+k3d.store.frame_merge): then `interval_s` is that stretch. Keys that a later k3pod adds are ignored.
 """
 
 from __future__ import annotations
@@ -32,6 +36,12 @@ class Accelerator(msgspec.Struct, frozen=True, kw_only=True):
     memory_used_bytes: int | None = None
     memory_bytes: int | None = None
     busy_share: float | None = None
+    temperature_limit_c: float | None = None
+    """At which it slows itself down, where it says so."""
+    energy_j: float | None = None
+    """Since its driver was loaded."""
+    index: int | None = None
+    uuid: str | None = None
     throttled: tuple[str, ...] = ()
     """Reasons in words; empty when nothing holds it back."""
 
@@ -45,6 +55,12 @@ class Sensors(msgspec.Struct, frozen=True, kw_only=True):
     """Of the whole node, where something measures it."""
     temperature_c: float | None = None
     """The hottest of its sensors."""
+    temperature_limit_c: float | None = None
+    """What that sensor calls critical, where it says so."""
+    power_source: str | None = None
+    """What power_w was read from."""
+    profile: str | None = None
+    """The hardware profile of a simulated device."""
     clock_mhz: float | None = None
     busy_share: float | None = None
     """Of all its cores."""
@@ -192,6 +208,8 @@ class Frame(msgspec.Struct, frozen=True, kw_only=True):
     waiting: int = 0
     finished: int = 0
     failed: int = 0
+    refused: int = 0
+    """Requests that found the queue full."""
     preempted: int = 0
     most_lanes: int = 0
     pages: int = 0

@@ -64,12 +64,14 @@ class StateReader:
         )
         return None if row is None else StoredMap(*row[:4], map_json=row[4].encode())
 
-    def events(self, *, limit: int = 100, node: str | None = None) -> list[Event]:
-        """The newest events, oldest first."""
+    def events(
+        self, *, limit: int = 100, node: str | None = None, since_id: int = 0
+    ) -> list[Event]:
+        """The newest events after number `since_id`, oldest first."""
         rows = self.rows(
             "SELECT id, ts_ms, node, kind, message, detail FROM event "
-            "WHERE ?1 IS NULL OR node = ?1 ORDER BY id DESC LIMIT ?2",
-            (node, limit),
+            "WHERE (?1 IS NULL OR node = ?1) AND id > ?3 ORDER BY id DESC LIMIT ?2",
+            (node, limit, since_id),
         )
         return [
             Event(*row[:5], detail=None if row[5] is None else msgspec.json.decode(row[5]))

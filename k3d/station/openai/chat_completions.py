@@ -45,6 +45,7 @@ def read_chat_exchange(body: bytes | bytearray, served: Served, grammars: Gramma
         served,
         constraints=constraints,
         cache_salt=request.cache_salt,
+        source="v1/chat/completions",
     )
     parts = [
         Part(at, each, ChatAnswer(served.chat, wishes, thinking=chat.thinking))

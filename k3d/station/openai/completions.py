@@ -62,6 +62,7 @@ def read_completion_exchange(body: bytes | bytearray, served: Served) -> Exchang
             first_index=len(parts),
             prompt_logprobs=most == 0 or (echo and wishes.logprobs is not None),
             cache_salt=request.cache_salt,
+            source="v1/completions",
         )
         for each in requests:
             answer = TextAnswer(served.chat.tokenizer, wishes, prompt, echo=echo, specials=specials)

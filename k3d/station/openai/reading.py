@@ -106,6 +106,7 @@ def engine_requests(
     constraints: Sequence[Constraint] | None = None,
     prompt_logprobs: bool = False,
     cache_salt: str | None = None,
+    source: str = "",
 ) -> list[Request]:
     """A request of the engine for each of the n answers to one prompt.
 
@@ -133,6 +134,7 @@ def engine_requests(
             prompt_logprobs=prompt_logprobs,
             constraint=constraints[at] if constraints else None,
             cache_salt=cache_salt or "",
+            source=source,
         )
         for at in range(wishes.n)
     ]
