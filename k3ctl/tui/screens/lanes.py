@@ -1,0 +1,151 @@
+"""Lanes: every request, waiting, reading its prompt or decoding; and taking one back."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import Binding
+
+from k3ctl.tui.chrome import age
+from k3ctl.tui.deeds import Deed
+from k3ctl.tui.figures import amount, bar, share
+from k3ctl.tui.ink import Line, Span, line, quiet, strong
+from k3ctl.tui.marks import Marks
+from k3ctl.tui.pane import Pane
+from k3ctl.tui.snapshot import Snapshot
+from k3ctl.tui.widgets.drawing import Drawing
+from k3ctl.tui.widgets.row_table import Column, Row, RowTable
+from k3d.store.frame import Frame, LaneFrame
+
+COLUMNS = (
+    Column("id", "REQUEST", most=26),
+    Column("phase", "PHASE"),
+    Column("progress_share", "", drop=6),
+    Column("written_tokens", "WRITTEN", right=True),
+    Column("tokens_per_s", "TOKENS/S", right=True, drop=1),
+    Column("rows", "R", right=True, drop=3),
+    Column("acceptance_length", "ACCEPTED", right=True, drop=2),
+    Column("prompt_tokens", "PROMPT", right=True, drop=5),
+    Column("cached_tokens", "CACHED", right=True, drop=7),
+    Column("age_s", "AGE", right=True, drop=1),
+    Column("preempted", "PREEMPTED", right=True, drop=8),
+    Column("source", "SOURCE", drop=4, most=24),
+)
+PHASE_MARKS = {"waiting": "·", "prompt": "▸", "decode": "●"}
+ASCII_PHASE_MARKS = {"waiting": ".", "prompt": ">", "decode": "+"}
+BAR_COLUMNS = 10
+
+
+class LanesPane(Pane):
+    """A table of requests under a line of their sums."""
+
+    DEFAULT_CSS = """
+    LanesPane #lane-sums { height: auto; padding: 0 0 1 0; }
+    Screen.-low LanesPane #lane-sums { padding: 0; }
+    """
+    DEEDS: ClassVar = (Binding("x", "cancel", "cancel request"),)
+    HELP = """
+    Every request in the Station. R is the rows of its last pass: one, or the drafts that were
+    checked beside it. Accepted is the tokens written a round over the request's life; rates are of
+    the last interval.
+    """
+
+    def compose(self) -> ComposeResult:
+        yield Drawing(self._draw_sums, fit=True, id="lane-sums")
+        yield RowTable(
+            COLUMNS, lambda: self.console.marks, nothing="no request is in the Station", id="lanes"
+        )
+
+    def show(self, snapshot: Snapshot) -> None:
+        self.shown = snapshot
+        frame, marks = snapshot.frame, self.console.marks
+        lanes = () if frame is None else frame.lanes
+        old = snapshot.freshness != "fresh"
+        self.query_one("#lanes", RowTable).set_rows(lane_row(each, marks, old) for each in lanes)
+        self.query_one("#lane-sums", Drawing).redraw()
+
+    def go(self, kind: str, name: str) -> bool:
+        return kind == "lane" and self.query_one("#lanes", RowTable).put_cursor(name)
+
+    def action_cancel(self) -> None:
+        """Take the request under the cursor back, after asking."""
+        row = self.query_one("#lanes", RowTable).row
+        live = self.console.live
+        if row is None or live is None:
+            self.console.say("no request is chosen", "warning")
+            return
+        self.console.carry_out(
+            Deed(
+                title="Cancel a request",
+                command=f"k3ctl lanes cancel {row.key}",
+                sentence=f"Request {row.key} ends now. What it has written is sent; its lane and "
+                "pages are free for others. The client sees an error.",
+                call=partial(_cancel, live, row.key),
+                confirm="Cancel it",
+            )
+        )
+
+    def _draw_sums(self, width: int, _height: int) -> list[Line]:
+        frame = self.shown.frame
+        return [] if frame is None else [lanes_line(frame)]
+
+
+def _cancel(live: object, lane: str) -> str:
+    live.cancel(lane)  # type: ignore[attr-defined]
+    return f"request {lane} is cancelled"
+
+
+def lanes_line(frame: Frame) -> Line:
+    """Requests and pages in one line."""
+    used = frame.pages - frame.free_pages
+    return line(
+        strong(f"{frame.running}"), quiet(f" of {frame.most_lanes} lanes   "),
+        strong(f"{frame.waiting}"), quiet(" waiting   "),
+        strong(amount(frame.decode_tokens_per_s)), quiet(" tokens/s   "),
+        quiet("accepted "), strong(amount(frame.acceptance_length, 2)), quiet("   pages "),
+        strong(f"{used:,}"), quiet(f" of {frame.pages:,}   prefix hits "),
+        strong(share(frame.prefix_hit_share)),
+    )  # fmt: skip
+
+
+def lane_row(lane: LaneFrame, marks: Marks, old: bool) -> Row:
+    """One request as the table shows it."""
+    done = progress_share(lane)
+    most = "" if lane.most_tokens is None else f"/{lane.most_tokens:,}"
+    cells: tuple[Line, ...] = (
+        line(lane.id),
+        phase_cell(lane, marks),
+        bar(done, BAR_COLUMNS, marks),
+        line(f"{lane.written_tokens:,}", quiet(most)),
+        line(amount(lane.tokens_per_s)),
+        line("-" if lane.rows is None else f"{lane.rows}"),
+        line(amount(lane.acceptance_length, 2)),
+        line(f"{lane.prompt_tokens:,}"),
+        line(f"{lane.cached_tokens:,}"),
+        line(age(lane.age_s)),
+        line(f"{lane.preempted}"),
+        line(quiet(lane.source)),
+    )
+    values = (
+        lane.id, lane.phase, done, lane.written_tokens, lane.tokens_per_s, lane.rows,
+        lane.acceptance_length, lane.prompt_tokens, lane.cached_tokens, lane.age_s, lane.preempted,
+        lane.source,
+    )  # fmt: skip
+    return Row(lane.id, cells, values, old=old)
+
+
+def progress_share(lane: LaneFrame) -> float | None:
+    """Of its prompt while that is read, of its longest answer after; None where that is not set."""
+    if lane.phase == "waiting":
+        return 0.0
+    if lane.phase == "prompt":
+        return lane.prefilled_tokens / lane.prompt_tokens if lane.prompt_tokens else None
+    return lane.written_tokens / lane.most_tokens if lane.most_tokens else None
+
+
+def phase_cell(lane: LaneFrame, marks: Marks) -> Line:
+    glyphs = ASCII_PHASE_MARKS if marks.ascii else PHASE_MARKS
+    text = f"{glyphs[lane.phase]} {lane.phase}"
+    return line(Span(text, "good" if lane.phase == "decode" else "quiet"))

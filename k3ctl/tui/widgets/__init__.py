@@ -1,0 +1,1 @@
+"""What panes are made of: drawings, tables, the line for a prompt."""

@@ -1,0 +1,90 @@
+"""A widget that shows lines of ink, and repaints only those that changed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from rich.segment import Segment
+from rich.style import Style
+from textual.geometry import Region, Size
+from textual.strip import Strip
+from textual.widget import Widget
+
+from k3ctl.tui.ink import BLANK, Line, cut
+from k3ctl.tui.themes import inks
+
+if TYPE_CHECKING:
+    from textual import events
+
+Draw = Callable[[int, int], Sequence[Line]]
+"""Width and height in columns and lines to lines. A drawing of automatic height gets height 0."""
+
+
+class Drawing(Widget):
+    """Lines from a function of its size; `redraw` calls it again."""
+
+    DEFAULT_CSS = """
+    Drawing { height: 1fr; }
+    Drawing.fit { height: auto; }
+    """
+
+    def __init__(
+        self,
+        draw: Draw,
+        *,
+        fit: bool = False,
+        id: str | None = None,  # noqa: A002 - as Textual calls it
+        classes: str | None = None,
+    ) -> None:
+        super().__init__(id=id, classes=classes)
+        self._draw = draw
+        self._fit = fit
+        self._lines: list[Line] = []
+        self.set_class(fit, "fit")
+
+    @property
+    def lines(self) -> Sequence[Line]:
+        """What it shows."""
+        return self._lines
+
+    def redraw(self) -> None:
+        """Draw anew; what has not changed is not painted again."""
+        width, height = self.size
+        if not width:
+            return
+        old, new = self._lines, list(self._draw(width, 0 if self._fit else height))
+        self._lines = new
+        if self._fit and len(new) != len(old):
+            self.refresh(layout=True)
+            return
+        changed = [
+            Region(0, y, width, 1)
+            for y in range(max(len(old), len(new)))
+            if (old[y] if y < len(old) else BLANK) != (new[y] if y < len(new) else BLANK)
+        ]
+        if changed:
+            self.refresh(*changed)
+
+    def on_resize(self, _: events.Resize) -> None:
+        self.redraw()
+
+    def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
+        if self._fit:
+            self._lines = list(self._draw(width, 0))
+            return len(self._lines)
+        return super().get_content_height(container, viewport, width)
+
+    def render_line(self, y: int) -> Strip:
+        base = self.rich_style
+        width = self.size.width
+        if y >= len(self._lines):
+            return Strip.blank(width, base)
+        return strip_of(self._lines[y], width, base, self.app.theme)
+
+
+def strip_of(spans: Line, width: int, base: Style, theme: str) -> Strip:
+    """A line as Textual paints it, in the inks of a theme on a base style."""
+    styles = inks(theme)
+    segments = [Segment(text, base + styles[ink]) for text, ink in cut(spans, width)]
+    return Strip(segments).adjust_cell_length(width, base)

@@ -1,0 +1,368 @@
+"""A table of rows by key: it repaints changed lines only, and keeps cursor, sort and filter.
+
+A row has cells (what is shown) and values (what is sorted, saved and copied, in base units). Where
+the columns do not all fit, those with the highest `drop` go first. Widths only grow while rows stay
+the same, so that columns do not dance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from textual.binding import Binding, BindingType
+from textual.geometry import Region, Size
+from textual.message import Message
+from textual.scroll_view import ScrollView
+from textual.strip import Strip
+
+from k3ctl.tui.ink import Line, Span, dimmed, pad, text_of, width_of
+from k3ctl.tui.themes import cursor_style
+from k3ctl.tui.widgets.drawing import strip_of
+
+if TYPE_CHECKING:
+    from textual import events
+
+    from k3ctl.tui.filter import Filter
+    from k3ctl.tui.marks import Marks
+
+GAP = 2
+CURSOR_COLUMNS = 2
+
+
+@dataclass(frozen=True)
+class Column:
+    """`drop` 0 always stays. `key` names the value in JSON and CSV. `most` limits the width."""
+
+    key: str
+    title: str
+    right: bool = False
+    drop: int = 0
+    most: int = 40
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row; `old` dims it. As many cells and values as the table has columns."""
+
+    key: str
+    cells: tuple[Line, ...]
+    values: tuple[Any, ...]
+    old: bool = False
+
+
+class RowTable(ScrollView, can_focus=True):
+    """Rows that are set as a whole, every time, and reconciled by key."""
+
+    DEFAULT_CSS = """
+    RowTable { height: 1fr; overflow-x: hidden; scrollbar-size-vertical: 1; }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("up,k", "move(-1)", "up", show=False),
+        Binding("down,j", "move(1)", "down", show=False),
+        Binding("pageup,ctrl+b", "page(-1)", "page up", show=False),
+        Binding("pagedown,ctrl+f", "page(1)", "page down", show=False),
+        Binding("home,g", "edge(-1)", "first row", show=False),
+        Binding("end,G", "edge(1)", "last row", show=False),
+        Binding("enter", "open", "open"),
+        Binding("o", "sort", "sort", key_display="o"),
+        Binding("O", "reverse", "reverse the order", show=False),
+    ]
+
+    class Opened(Message):
+        """Enter, or a click, on a row."""
+
+        def __init__(self, table: RowTable, row: Row) -> None:
+            super().__init__()
+            self.table = table
+            self.row = row
+
+        @property
+        def control(self) -> RowTable:
+            return self.table
+
+    class Moved(Message):
+        """The cursor stands on another row."""
+
+        def __init__(self, table: RowTable, row: Row | None) -> None:
+            super().__init__()
+            self.table = table
+            self.row = row
+
+        @property
+        def control(self) -> RowTable:
+            return self.table
+
+    def __init__(
+        self,
+        columns: Sequence[Column],
+        marks: Callable[[], Marks],
+        *,
+        nothing: str = "nothing to show",
+        id: str | None = None,  # noqa: A002 - as Textual calls it
+    ) -> None:
+        super().__init__(id=id)
+        self.columns = tuple(columns)
+        self._marks = marks
+        self._nothing = nothing
+        self._all: dict[str, Row] = {}
+        self._rows: list[Row] = []
+        self._keys: list[str] = []
+        self._cursor: str | None = None
+        self._filter: Filter | None = None
+        self._sort: int | None = None
+        self._reverse = False
+        self._needs = [width_of((Span(column.title),)) for column in self.columns]
+        self._widths: list[int] = []
+
+    # What it holds
+
+    @property
+    def rows(self) -> Sequence[Row]:
+        """The rows that are shown, in order."""
+        return self._rows
+
+    @property
+    def row(self) -> Row | None:
+        """The row under the cursor."""
+        return None if self._cursor is None else self._all.get(self._cursor)
+
+    @property
+    def filter(self) -> Filter | None:
+        return self._filter
+
+    @property
+    def order(self) -> str | None:
+        """Title of the column it is sorted by; None in the order rows were given in."""
+        return None if self._sort is None else self.columns[self._sort].title
+
+    @property
+    def hidden_count(self) -> int:
+        """Rows that the filter keeps out."""
+        return len(self._all) - len(self._rows)
+
+    def record(self, row: Row) -> dict[str, Any]:
+        """A row's values by the keys of its columns."""
+        return {column.key: value for column, value in zip(self.columns, row.values, strict=True)}
+
+    def set_rows(self, rows: Iterable[Row]) -> None:
+        """Show these rows; the cursor stays on its key, or near where that was."""
+        new = {row.key: row for row in rows}
+        if new.keys() != self._all.keys():
+            self._needs = [width_of((Span(column.title),)) for column in self.columns]
+        for row in new.values():
+            for at, cell in enumerate(row.cells):
+                self._needs[at] = max(
+                    self._needs[at], min(width_of(cell), self.columns[at].most)
+                )  # fmt: skip
+        self._all = new
+        self._arrange()
+
+    def narrow(self, kept: Filter | None) -> None:
+        """Show only rows with a text that the filter keeps."""
+        self._filter = kept
+        self._arrange()
+
+    def put_cursor(self, key: str) -> bool:
+        """Move the cursor to a row and show it; False when there is no such row."""
+        if key not in self._keys:
+            return False
+        self._move_to(self._keys.index(key))
+        return True
+
+    # Arranging
+
+    def _arrange(self) -> None:
+        rows = list(self._all.values())
+        if self._filter is not None:
+            keep = self._filter.keeps
+            rows = [row for row in rows if keep("  ".join(text_of(cell) for cell in row.cells))]
+        if self._sort is not None:
+            rows = _sorted(rows, self._sort, self._reverse)
+        keys = [row.key for row in rows]
+        at = self._index()
+        old, old_keys = self._rows, self._keys
+        self._rows, self._keys = rows, keys
+        if self._cursor not in self._all or self._cursor not in keys:
+            self._cursor = keys[min(at, len(keys) - 1)] if keys else None
+            self.post_message(self.Moved(self, self.row))
+        if self._lay_out() or len(old) != len(rows):
+            self.refresh()
+            return
+        top = round(self.scroll_offset.y)
+        for line in range(min(self.size.height - 1, len(rows) - top)):
+            number = top + line
+            if old[number] != rows[number] or old_keys[number] != keys[number]:
+                self.refresh(Region(0, line + 1, self.size.width, 1))
+
+    def _lay_out(self) -> bool:
+        """Fit the columns into the width; whether that changed anything."""
+        size = Size(self.size.width, len(self._rows) + 1)
+        if size != self.virtual_size:
+            self.virtual_size = size
+        needs = list(self._needs)
+        if self._sort is not None:  # room for the mark behind the title
+            title = self.columns[self._sort].title
+            needs[self._sort] = max(needs[self._sort], width_of((Span(title),)) + 1)
+        widths = fitted(self.columns, needs, self.size.width - CURSOR_COLUMNS)
+        if widths == self._widths:
+            return False
+        self._widths = widths
+        return True
+
+    def on_resize(self, _: events.Resize) -> None:
+        self._lay_out()
+        self._keep_in_view()
+        self.refresh()
+
+    # Moving
+
+    def _index(self) -> int:
+        """Where the cursor stands, or stood."""
+        try:
+            return self._keys.index(self._cursor) if self._cursor is not None else 0
+        except ValueError:
+            return 0
+
+    def _move_to(self, index: int) -> None:
+        if not self._rows:
+            return
+        index = max(0, min(index, len(self._rows) - 1))
+        before = self._index()
+        self._cursor = self._keys[index]
+        self._refresh_row(before)
+        self._refresh_row(index)
+        self._keep_in_view()
+        if before != index:
+            self.post_message(self.Moved(self, self.row))
+
+    def _refresh_row(self, index: int) -> None:
+        y = index - round(self.scroll_offset.y) + 1
+        if 1 <= y < self.size.height:
+            self.refresh(Region(0, y, self.size.width, 1))
+
+    def _keep_in_view(self) -> None:
+        index, top = self._index(), round(self.scroll_offset.y)
+        height = self.size.height - 1
+        if height <= 0:
+            return
+        if index < top:
+            self.scroll_to(y=index, animate=False)
+        elif index >= top + height:
+            self.scroll_to(y=index - height + 1, animate=False)
+
+    def action_move(self, by: int) -> None:
+        self._move_to(self._index() + by)
+
+    def action_page(self, by: int) -> None:
+        self._move_to(self._index() + by * max(1, self.size.height - 2))
+
+    def action_edge(self, side: int) -> None:
+        self._move_to(0 if side < 0 else len(self._rows) - 1)
+
+    def action_open(self) -> None:
+        if self.row is not None:
+            self.post_message(self.Opened(self, self.row))
+
+    def action_sort(self) -> None:
+        """By the next of the columns that are shown; after the last, as given."""
+        shown = [at for at, width in enumerate(self._widths) if width]
+        later = [at for at in shown if self._sort is None or at > self._sort]
+        self._sort = later[0] if later else None
+        self._reverse = False
+        self._arrange()
+        self.refresh()
+
+    def action_reverse(self) -> None:
+        self._reverse = not self._reverse
+        self._arrange()
+        self.refresh()
+
+    def on_click(self, event: events.Click) -> None:
+        index = event.y - 1 + round(self.scroll_offset.y)
+        if event.y < 1 or index >= len(self._rows):
+            return
+        chosen = index == self._index()
+        self._move_to(index)
+        if chosen:
+            self.action_open()
+
+    # Painting
+
+    def render_line(self, y: int) -> Strip:
+        width, base = self.size.width, self.rich_style
+        if y == 0:
+            return strip_of(self._header(), width, base, self.app.theme)
+        index = y - 1 + round(self.scroll_offset.y)
+        if index >= len(self._rows):
+            empty = not self._rows and y == 2
+            spans = (Span(f"  {self._nothing_shown()}", "quiet"),) if empty else ()
+            return strip_of(spans, width, base, self.app.theme)
+        row = self._rows[index]
+        under = row.key == self._cursor
+        style = base + cursor_style(self.app.theme, focused=self.has_focus) if under else base
+        return strip_of(self._line(row, under), width, style, self.app.theme)
+
+    def _nothing_shown(self) -> str:
+        if self._filter is not None and self._all:
+            return f"nothing matches {self._filter.text!r}; Esc clears the filter"
+        return self._nothing
+
+    def _header(self) -> Line:
+        marks = self._marks()
+        cells: list[Span] = [Span(" " * CURSOR_COLUMNS)]
+        for at, (column, width) in enumerate(zip(self.columns, self._widths, strict=True)):
+            if not width:
+                continue
+            sorted_by = at == self._sort
+            mark = (marks.down if self._reverse else marks.up) if sorted_by else ""
+            title = Span(column.title + mark, "accent" if sorted_by else "quiet")
+            cells += pad((title,), width, right=column.right, mark=marks.more)
+            cells.append(Span(" " * GAP))
+        return tuple(cells)
+
+    def _line(self, row: Row, under: bool) -> Line:
+        marks = self._marks()
+        cells: list[Span] = [Span(f"{marks.cursor} " if under else "  ", "accent")]
+        for column, cell, width in zip(self.columns, row.cells, self._widths, strict=True):
+            if width:
+                shown = dimmed(cell) if row.old else cell
+                cells += pad(shown, width, right=column.right, mark=marks.more)
+                cells.append(Span(" " * GAP))
+        return tuple(cells)
+
+    def on_focus(self) -> None:
+        self._refresh_row(self._index())
+
+    def on_blur(self) -> None:
+        self._refresh_row(self._index())
+
+
+def fitted(columns: Sequence[Column], needs: Sequence[int], room: int) -> list[int]:
+    """Widths of the columns, 0 for those that have to go, highest `drop` first."""
+    widths = [min(need, column.most) for need, column in zip(needs, columns, strict=True)]
+    for drop in sorted({column.drop for column in columns if column.drop}, reverse=True):
+        if _taken(widths) <= room:
+            break
+        for at, column in enumerate(columns):
+            if column.drop == drop:
+                widths[at] = 0
+    over = _taken(widths) - room
+    if over > 0 and widths:  # the widest of those that always stay gives way
+        widest = max(range(len(widths)), key=lambda at: widths[at])
+        widths[widest] = max(4, widths[widest] - over)
+    return widths
+
+
+def _taken(widths: Sequence[int]) -> int:
+    return sum(width + GAP for width in widths if width) - GAP
+
+
+def _sorted(rows: list[Row], by: int, reverse: bool) -> list[Row]:
+    """Numbers, then texts; what is not known stays at the end either way."""
+    known = [row for row in rows if row.values[by] is not None]
+    unknown = [row for row in rows if row.values[by] is None]
+    numbers = all(isinstance(row.values[by], (int, float)) for row in known)
+    known.sort(key=lambda row: row.values[by] if numbers else str(row.values[by]), reverse=reverse)
+    return known + unknown
