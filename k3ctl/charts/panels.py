@@ -19,17 +19,19 @@ from k3ctl.charts.line_chart import (
     under,
 )
 
-LEAST_ROWS = 3
+LEAST_ROWS = 4
 LEAST_WIDTH = 24
 
 
 @dataclass(frozen=True)
 class Panel:
     """One chart: its label with the unit, and series of (x, y). A series keeps its number, and so
-    its mark, from panel to panel; one without any figure has no place in the legend."""
+    its mark, from panel to panel; one without any figure has no place in the legend. `from_zero`
+    is for figures of which 0 is none: of degrees it is not."""
 
     label: str
     series: Mapping[str, Points]
+    from_zero: bool = True
 
 
 def panels(
@@ -44,7 +46,7 @@ def panels(
     paint: Paint | None = None,
 ) -> list[str]:
     """Lines of at most `width` columns, 24 at least; about `height` of them, more when the panels
-    have no room for three rows each. `rules` are values of x marked by a dotted upright."""
+    have no room for four rows each. `rules` are values of x marked by a dotted upright."""
     width = max(LEAST_WIDTH, width)
     drawn = [{name: drawable(points) for name, points in panel.series.items()} for panel in shown]
     known = [_known(series) for series in drawn]
@@ -58,7 +60,10 @@ def panels(
     filled = sum(1 for points in known if points)
     room = height - 2 - sum(map(len, heads))
     rows = max(LEAST_ROWS, room // max(1, filled))
-    axes = [value_axis([y for _, y in points], max(2, (rows + 1) // 2)) for points in known]
+    axes = [
+        value_axis([y for _, y in points], max(2, (rows + 1) // 2), from_zero=panel.from_zero)
+        for panel, points in zip(shown, known, strict=True)
+    ]
     margin = max(
         len(tick.label)
         for axis, points in zip(axes, known, strict=True)
