@@ -11,7 +11,6 @@ import os
 import re
 import sys
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any, Literal
 
 from k3d.errors import ExitCode, K3Error
@@ -41,10 +40,8 @@ HEALTH_SENTENCES: dict[int, str] = {
 }
 
 # Control characters but tab and line feed, marks that turn the direction of writing, and escapes
-# that are no colour.
-_STEERING = re.compile(
-    r"\x1b(?!\[[0-9;]*m)|[\x00-\x08\x0b-\x1a\x1c-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]"
-)
+# that are no colour. Compiled when there is text to tame: JSON needs none.
+_STEERING = r"\x1b(?!\[[0-9;]*m)|[\x00-\x08\x0b-\x1a\x1c-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]"
 _COLOURS = {"green": "32", "yellow": "33", "red": "31", "dim": "2", "bold": "1"}
 _STATE_COLOURS = {"healthy": "green", "degraded": "yellow", "down": "red", "unknown": "yellow"}
 _GLYPHS = {"healthy": "●", "degraded": "◐", "down": "○", "unknown": "?"}
@@ -55,16 +52,18 @@ class ClosedPipe(Exception):
     """The reader of stdout went away: there is nobody left to talk to."""
 
 
-@dataclass
 class Output:
-    """Where one command's words and data go."""
+    """Where one command's words and data go. No dataclass: their module takes long to import.
 
-    form: Form = "text"
-    quiet: bool = False
-    request: Mapping[str, Any] | None = None
-    """The request that is carried out, where the command has an id (k3ctl.cli.mutation)."""
-    told: tuple[str, Mapping[str, Any]] | None = None
-    """Schema and content of the document, in whatever form they were shown."""
+    `request` is the one that is carried out, where the command has an id (k3ctl.cli.mutation);
+    `told` is schema and content of the document, in whatever form they were shown.
+    """
+
+    def __init__(self, form: Form = "text", *, quiet: bool = False) -> None:
+        self.form: Form = form
+        self.quiet = quiet
+        self.request: Mapping[str, Any] | None = None
+        self.told: tuple[str, Mapping[str, Any]] | None = None
 
     @property
     def text_wanted(self) -> bool:
@@ -127,7 +126,7 @@ def tame(text: str) -> str:
 
     Names, logs and a model's answers may hold anything.
     """
-    return _STEERING.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+    return re.sub(_STEERING, lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
 def paint(text: str, colour: str) -> str:

@@ -1,5 +1,7 @@
-"""k3ctl status, which is k3ctl pod status: the state of the pod. It starts cold in cron jobs and
-prompts, so what it needs is imported where it is needed."""
+"""k3ctl status, which is k3ctl pod status: the state of the pod.
+
+k3ctl.cli.start answers its plainest form, `status --json`, without all this.
+"""
 
 from __future__ import annotations
 
@@ -9,20 +11,15 @@ from typing import Any
 import click
 
 from k3ctl.cli.options import Invocation, columns_options, home_options, json_option
-from k3ctl.client.quick_get import nothing_runs, quick_get
+from k3ctl.cli.pod_status_text import NODES, TIERS, status_lines
+from k3ctl.client.quick_get import nothing_runs, quick_status
 from k3d.errors import FabricError, HealthCode, K3Error
 
 SCHEMA = "k3ctl.pod-status/1"
 
 
-def tables() -> Any:
-    from k3ctl.cli.pod_status_text import NODES, TIERS
-
-    return NODES, TIERS
-
-
 @click.command()
-@columns_options(tables)
+@columns_options(NODES, TIERS)
 @home_options
 @json_option
 @click.pass_obj
@@ -33,30 +30,28 @@ def status(invocation: Invocation) -> int:
     """
     output, home = invocation.output, invocation.home
     try:
-        document = quick_get(home, "/status", "k3d.status/1") or _asked_properly(home)
+        if nothing_runs(home):
+            raise FabricError(f"no Station runs in {home}", hint="start the pod: k3ctl pod up")
+        document = quick_status(home) or _asked_properly(home)
     except K3Error as error:
         return _without_station(invocation, home, error)
-    del document["schema"]
-    output.document(SCHEMA, {"home": str(home), **document})
-    if output.text_wanted:
-        from k3ctl.cli.pod_status_text import NODES, TIERS, status_lines
-
-        invocation.listed(
-            (NODES, document.get("nodes") or []),
-            (TIERS, document.get("tiers") or []),
-            otherwise=lambda: status_lines(document, output),
-        )
+    output.document(SCHEMA, document)
+    invocation.listed(
+        (NODES, document.get("nodes") or []),
+        (TIERS, document.get("tiers") or []),
+        otherwise=lambda: status_lines(document, output),
+    )
     return HealthCode.of(str(document.get("state")))
 
 
 def _asked_properly(home: Path) -> dict[str, Any]:
     """The Station's status by the whole client, which says why when there is none."""
-    if nothing_runs(home):
-        raise FabricError(f"no Station runs in {home}", hint="start the pod: k3ctl pod up")
     from k3ctl.client.daemon import Daemon
 
     with Daemon.station_of(home) as station:
-        return station.status()
+        document = station.status()
+    del document["schema"]
+    return {"home": str(home), **document}
 
 
 def _without_station(invocation: Invocation, home: Path, error: K3Error) -> int:
@@ -74,23 +69,14 @@ def _without_station(invocation: Invocation, home: Path, error: K3Error) -> int:
         for node in nodes
     ]
     output = invocation.output
-    output.document(
-        SCHEMA,
-        {
-            "home": str(home),
-            "pod": None,
-            "state": state,
-            "reason": error.message,
-            "nodes": listed,
-        },
-    )
-    if output.text_wanted:
+    document = {"home": str(home), "pod": None, "state": state, "reason": error.message}
+    output.document(SCHEMA, {**document, "nodes": listed})
+    words = [f"pod {output.state(state)}: {error.message}"]
+    if nodes and output.text_wanted:
         from k3ctl.cli.health import health_lines
-        from k3ctl.cli.pod_status_text import NODES, TIERS
 
-        words = [f"pod {output.state(state)}: {error.message}"]
-        words += ["", *health_lines(nodes)] if nodes else []
-        invocation.listed((NODES, listed), (TIERS, []), otherwise=lambda: words)
-        if error.hint:
-            output.note(error.hint)
+        words += ["", *health_lines(nodes)]
+    invocation.listed((NODES, listed), (TIERS, []), otherwise=lambda: words)
+    if error.hint and output.text_wanted:
+        output.note(error.hint)
     return HealthCode.DOWN if down else HealthCode.UNKNOWN

@@ -8,14 +8,11 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 from pathlib import Path
 from typing import Any
 
 from k3d.errors import K3Error
 from k3d.store.paths import run_directory
-from k3d.store.secret import http_token, read_secret
-from k3d.store.start_ticks import process_start_ticks
 
 ANSWER_S = 5.0
 RECEIVED_BYTES = 1 << 16
@@ -25,6 +22,8 @@ def quick_get(
     home: Path, path: str, schema: str, *, timeout_s: float = ANSWER_S
 ) -> dict[str, Any] | None:
     """The document of a route, or None for whatever is not plainly one of that schema."""
+    from k3d.store.secret import http_token, read_secret
+
     try:
         station = _station(home)
         if station is None:
@@ -34,6 +33,26 @@ def quick_get(
     except (OSError, ValueError, LookupError, TypeError, RecursionError, K3Error):
         return None
     return document if isinstance(document, dict) and document.get("schema") == schema else None
+
+
+def quick_status(home: Path) -> dict[str, Any] | None:
+    """The state of the pod, or None where more must be asked.
+
+    The Station's document with `home` for its `schema`; where nothing runs, one that says so.
+    """
+    if nothing_runs(home):
+        return {
+            "home": str(home),
+            "pod": None,
+            "state": "down",
+            "reason": f"no Station runs in {home}",
+            "nodes": [],
+        }
+    document = quick_get(home, "/status", "k3d.status/1")
+    if document is None:
+        return None
+    del document["schema"]
+    return {"home": str(home), **document}
 
 
 def nothing_runs(home: Path) -> bool:
@@ -49,6 +68,8 @@ def nothing_runs(home: Path) -> bool:
 
 def _station(home: Path) -> tuple[str, int] | None:
     """Where the running Station listens; None without one, and with a file that is not one."""
+    from k3d.store.start_ticks import process_start_ticks
+
     found = None
     for path in run_directory(home).glob("*.json"):
         if path.stem == "pod":
@@ -61,6 +82,8 @@ def _station(home: Path) -> tuple[str, int] | None:
 
 def _get(host: str, port: int, path: str, token: str, timeout_s: float) -> bytes | None:
     """The body of a whole answer with status 200, else None."""
+    import socket
+
     request = (
         f"GET {path} HTTP/1.0\r\nHost: {host}\r\nAuthorization: Bearer {token}\r\n"
         "Connection: close\r\n\r\n"

@@ -16,7 +16,7 @@ import pytest
 from k3ctl.cli.main import run
 from tests.ctl.fake_daemons import FakeDaemon
 
-K3CTL = [sys.executable, "-c", "from k3ctl.cli.main import main; main()"]
+K3CTL = [sys.executable, "-c", "from k3ctl.cli.start import main; main()"]
 FACTS = """
 [model_facts]
 layers = 13
