@@ -10,11 +10,31 @@ PANES: tuple[PaneSpec, ...] = (
         "k3ctl.tui.screens.overview", "OverviewPane",
     ),
     PaneSpec(
+        "tiers", "2", "Tiers", "Each tier's share and time; every expert on one map.",
+        "k3ctl.tui.screens.tiers", "TiersPane", places=("tier", "expert"),
+    ),
+    PaneSpec(
+        "placement", "3", "Placement", "The map in force beside a candidate; swap and roll back.",
+        "k3ctl.tui.screens.placement", "PlacementPane",
+    ),
+    PaneSpec(
+        "banks", "4", "Banks", "Banks of each node, and work on them as it goes.",
+        "k3ctl.tui.screens.banks", "BanksPane",
+    ),
+    PaneSpec(
         "nodes", "5", "Nodes", "Every node: clocks, watts, temperatures, memory, links, versions.",
         "k3ctl.tui.screens.nodes", "NodesPane", places=("node",),
     ),
     PaneSpec(
         "lanes", "6", "Lanes", "Requests: waiting, reading their prompt, decoding.",
         "k3ctl.tui.screens.lanes", "LanesPane", places=("lane",),
+    ),
+    PaneSpec(
+        "events", "7", "Events", "What happened, and what the daemons say.",
+        "k3ctl.tui.screens.events", "EventsPane",
+    ),
+    PaneSpec(
+        "chat", "8", "Chat", "Ask the model, and see how it decodes.",
+        "k3ctl.tui.screens.chat", "ChatPane",
     ),
 )  # fmt: skip

@@ -1,0 +1,321 @@
+"""The tiers pane: how much each tier is used, and every expert's use and place on one map."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, ClassVar
+
+from textual import on
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.widgets import ContentSwitcher
+
+from k3ctl.cli.table import count, percent
+from k3ctl.client.experts import Experts, expert_facts, experts_of, map_of_epoch
+from k3ctl.tui.ink import BLANK, Line, Span, line, quiet, strong
+from k3ctl.tui.pane import Chosen, Pane, Sheet
+from k3ctl.tui.screens.tiers_view import expert_lines, ink_of, pixel_line, tier_lines
+from k3ctl.tui.snapshot import Snapshot
+from k3ctl.tui.widgets.drawing import Drawing
+from k3ctl.tui.widgets.expert_map import ExpertMap, HeatData, Mode
+from k3ctl.tui.widgets.heat_map import Line as HeatLine
+from k3ctl.tui.widgets.row_table import Column, Row, RowTable
+from k3d.errors import K3Error, NotFound
+from k3d.placement.placement_map import PlacementMap
+
+EVERY_FRAMES = 2
+"""Uses are asked for with every second frame: they change slowly and are many."""
+COLUMNS = (
+    Column("expert", "EXPERT", right=True),
+    Column("tier", "TIER"),
+    Column("slot", "SLOT", right=True),
+    Column("uses", "USES", right=True),
+    Column("share", "SHARE", right=True),
+    Column("times_even", "X EVEN", right=True, drop=1),
+)
+
+
+class TiersPane(Pane):
+    """Tiers in lines, experts as a heat map; Enter goes from a layer to one of its experts."""
+
+    DEFAULT_CSS = """
+    TiersPane ContentSwitcher { height: 1fr; }
+    .-tall TiersPane #tiers-top { margin-bottom: 1; }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("t", "turn", "by tier or use"),
+        Binding("left,h", "layer(-1)", "layer before", show=False),
+        Binding("right,l", "layer(1)", "next layer", show=False),
+    ]
+    HELP: ClassVar[str] = (
+        "The map has a row a layer and a column an expert; where they do not all fit, a pixel "
+        "stands for several. Its level is the use of the pixel's experts as a multiple of an even "
+        "share: what each would have if all were used alike. Arrows move, t turns between use and "
+        "tier, Enter opens the layer and then the expert, left and right the next layer. Uses are "
+        "counted since the Station started (measured) and are not recorded."
+    )
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self._mode: Mode = "use"
+        self._data: HeatData | None = None
+        self._reason: str | None = None
+        self._asked_number = -EVERY_FRAMES
+        self._shown_number = 0
+        self._placed: PlacementMap | None = None
+        self._layer = 0
+        self._expert: int | None = None
+
+    def compose(self) -> ComposeResult:
+        yield Drawing(self._draw_top, fit=True, id="tiers-top")
+        with ContentSwitcher(initial="tiers-map"):
+            yield ExpertMap(lambda: self.console.marks, id="tiers-map")
+            yield RowTable(COLUMNS, lambda: self.console.marks, id="tiers-layer",
+                           nothing="no experts")  # fmt: skip
+            yield Drawing(self._draw_expert, id="tiers-expert")
+        yield Drawing(self._draw_foot, id="tiers-foot", fit=True)
+
+    # What is shown
+
+    def show(self, snapshot: Snapshot) -> None:
+        self.shown = snapshot
+        self._ask()
+        self._redraw()
+
+    def _ask(self) -> None:
+        """Fetch what the frame does not have: uses, and the map of an epoch that is new."""
+        frame, console = self.shown.frame, self.console
+        if frame is None or self.shown.number - self._asked_number < EVERY_FRAMES:
+            return
+        live, home, epoch, placed = console.live, console.home, frame.epoch, self._placed
+
+        def fetch() -> tuple[HeatData, PlacementMap | None, str | None]:
+            found = placed
+            if home is not None and (found is None or found.epoch != epoch):
+                found = _map_or_none(home, epoch)
+            document, reason = None, "uses are not recorded"
+            if live is not None:
+                try:
+                    document, reason = live.expert_use(), None
+                except K3Error as error:
+                    reason = error.message
+            return HeatData.of(experts_of(found, document, reason)), found, reason
+
+        number = self.shown.number
+        if console.ask("expert-use", fetch, lambda answer: self._take(answer, number), self._fail):
+            self._asked_number = number
+
+    def _take(self, answer: tuple[HeatData, PlacementMap | None, str | None], number: int) -> None:
+        data, placed, reason = answer
+        if reason is not None and self._data is not None and self._data.experts.use_sums:
+            # The last that was counted stays, and its age shows.
+            self._reason = reason
+        else:
+            self._data, self._reason, self._shown_number = data, reason, number
+        self._placed = placed
+        self._redraw()
+
+    def _fail(self, error: K3Error) -> None:
+        self._reason = error.message
+        self._redraw()
+
+    @property
+    def experts(self) -> Experts | None:
+        return None if self._data is None else self._data.experts
+
+    @property
+    def _view(self) -> str:
+        return self.query_one(ContentSwitcher).current or "tiers-map"
+
+    def _redraw(self) -> None:
+        if not self.is_mounted:
+            return
+        self.query_one("#tiers-top", Drawing).redraw()
+        self.query_one(ExpertMap).show(self._data, self._mode)
+        if self._view == "tiers-layer":
+            self.query_one(RowTable).set_rows(self._rows())
+        elif self._view == "tiers-expert":
+            self.query_one("#tiers-expert", Drawing).redraw()
+        self.query_one("#tiers-foot", Drawing).redraw()
+
+    def _draw_top(self, width: int, _: int) -> Sequence[Line]:
+        return tier_lines(self.shown.frame, self.console.marks, width)
+
+    def _draw_foot(self, width: int, _: int) -> Sequence[Line]:
+        experts, heat = self.experts, self.query_one(ExpertMap)
+        if experts is None:
+            return [line(quiet(self._reason or "asking for the experts"))]
+        if self._view != "tiers-map":
+            return [BLANK if self._reason is None else line(quiet(self._reason))]
+        lines = [as_spans(heat.legend())]
+        under = heat.under_cursor
+        if under is not None:
+            lines.append(pixel_line(experts, *under))
+        if self._reason is not None:
+            lines.append(line(quiet(self._reason)))
+        return lines
+
+    # One layer, one expert
+
+    def _rows(self) -> Iterable[Row]:
+        experts = self.experts
+        if experts is None:
+            return []
+        uses = experts.layer_uses(self._layer)
+        total = sum(uses) if uses is not None else 0
+        start = self._layer * experts.count
+        rows = []
+        for number in range(experts.count):
+            tier = experts.tiers[experts.tier_of[start + number]]
+            slot = None if experts.slot_of is None else experts.slot_of[start + number]
+            used = None if uses is None else uses[number]
+            share = used / total if used is not None and total else None
+            times = None if share is None else share * experts.count
+            rows.append(
+                Row(
+                    str(number),
+                    (
+                        line(strong(str(number))),
+                        (Span(tier, ink_of(tier)),),
+                        line(count(slot)),
+                        line(count(used)),
+                        line(percent(share)),
+                        line("-" if times is None else f"{times:.2f}"),
+                    ),
+                    (number, tier, slot, used, share, times),
+                )
+            )
+        return rows
+
+    def _draw_expert(self, width: int, _: int) -> Sequence[Line]:
+        experts, frame = self.experts, self.shown.frame
+        if experts is None or self._expert is None:
+            return []
+        nodes = () if frame is None else frame.nodes
+        facts = expert_facts(experts, self._layer, self._expert, nodes)
+        return expert_lines(facts, self._reason, self.console.marks, width)
+
+    def _open_layer(self, position: int, expert: int) -> None:
+        self._layer = position
+        table = self.query_one(RowTable)
+        self.query_one(ContentSwitcher).current = "tiers-layer"
+        table.set_rows(self._rows())
+        table.put_cursor(str(expert))
+        table.focus()
+        self._redraw()
+
+    @on(ExpertMap.Opened)
+    def _open_from_map(self) -> None:
+        heat = self.query_one(ExpertMap)
+        self._open_layer(heat.position, heat.expert)
+
+    @on(ExpertMap.Moved)
+    def _moved(self) -> None:
+        self.query_one("#tiers-foot", Drawing).redraw()
+
+    @on(RowTable.Opened)
+    def _open_expert(self, event: RowTable.Opened) -> None:
+        self._show_expert(int(event.row.key))
+
+    def _show_expert(self, expert: int) -> None:
+        self._expert = expert
+        self.query_one(ContentSwitcher).current = "tiers-expert"
+        self.query_one("#tiers-expert", Drawing).redraw()
+        self._redraw()
+
+    def action_layer(self, by: int) -> None:
+        experts = self.experts
+        if experts is None or self._view == "tiers-map":
+            return
+        self._layer = max(0, min(len(experts.layers) - 1, self._layer + by))
+        self._redraw()
+
+    def action_turn(self) -> None:
+        """From use to tier and back."""
+        experts = self.experts
+        if self._mode == "tier" and experts is not None and experts.use_sums is None:
+            self.console.say(f"no uses: {self._reason or 'they are not available'}", "warning")
+            return
+        self._mode = "tier" if self._mode == "use" else "use"
+        self._redraw()
+
+    # The console's keys
+
+    def back(self) -> bool:
+        switcher, heat = self.query_one(ContentSwitcher), self.query_one(ExpertMap)
+        if switcher.current == "tiers-expert":
+            switcher.current = "tiers-layer"
+            table = self.query_one(RowTable)
+            table.set_rows(self._rows())
+            table.focus()
+        elif switcher.current == "tiers-layer":
+            row = self.query_one(RowTable).row
+            switcher.current = "tiers-map"
+            heat.put_cursor(self._layer, heat.expert if row is None else int(row.key))
+            heat.focus()
+        else:
+            return False
+        self._redraw()
+        return True
+
+    def go(self, kind: str, name: str) -> bool:
+        if kind == "tier":
+            frame = self.shown.frame
+            self._mode = "tier"
+            self._redraw()
+            return frame is not None and any(tier.name == name for tier in frame.tiers)
+        experts = self.experts
+        layer, _, number = name.partition("/")
+        if kind != "expert" or experts is None or not (layer.isdigit() and number.isdigit()):
+            return False
+        if int(layer) not in experts.layers or int(number) >= experts.count:
+            return False
+        self._open_layer(experts.layers.index(int(layer)), int(number))
+        self._show_expert(int(number))
+        return True
+
+    def table(self) -> RowTable | None:
+        return self.query_one(RowTable) if self._view == "tiers-layer" else None
+
+    def chosen(self) -> Chosen | None:
+        experts, heat, frame = self.experts, self.query_one(ExpertMap), self.shown.frame
+        if experts is None:
+            return None
+        position, expert = heat.position, heat.expert
+        row = self.query_one(RowTable).row
+        if self._view == "tiers-layer" and row is not None:
+            position, expert = self._layer, int(row.key)
+        elif self._view == "tiers-expert" and self._expert is not None:
+            position, expert = self._layer, self._expert
+        facts = expert_facts(experts, position, expert, () if frame is None else frame.nodes)
+        record = {name: getattr(facts, name) for name in facts.__dataclass_fields__}
+        return Chosen(f"{facts.layer}/{facts.expert}", record)
+
+    def sheet(self) -> Sheet | None:
+        if self._view == "tiers-layer":
+            return super().sheet()
+        frame = self.shown.frame
+        if frame is None:
+            return None
+        names = tuple(frame.tiers[0].__struct_fields__) if frame.tiers else ()
+        rows = tuple(tuple(getattr(tier, name) for name in names) for tier in frame.tiers)
+        return Sheet("tiers", names, rows)
+
+    def focus_first(self) -> None:
+        if self._view == "tiers-layer":
+            self.query_one(RowTable).focus()
+        elif self._view == "tiers-map":
+            self.query_one(ExpertMap).focus()
+
+
+def as_spans(runs: HeatLine) -> Line:
+    """A line of the heat map as ink."""
+    return tuple(Span(run.text, run.ink) for run in runs)
+
+
+def _map_or_none(home: Any, epoch: int) -> PlacementMap | None:
+    """The map of an epoch, or None where this home has none: then there are no slots to show."""
+    try:
+        return map_of_epoch(home, epoch)
+    except NotFound:
+        return None
