@@ -22,13 +22,14 @@ from textual.filter import LineFilter, NoColor
 from textual.screen import Screen
 from textual.theme import BUILTIN_THEMES
 
+from k3ctl.client.frames import FrameSource
 from k3ctl.tui.asking import Answered, Asker
 from k3ctl.tui.chrome import banner_lines, footer_line, tabs_line, top_line
 from k3ctl.tui.deck import STEP_S, Deck, parse_moment
 from k3ctl.tui.deeds import Deed
 from k3ctl.tui.dialogs import ConfirmDialog
 from k3ctl.tui.exports import export_folder, save
-from k3ctl.tui.feed import LEAST_INTERVAL_S, Feed, Fetched, FrameSource, Recorded
+from k3ctl.tui.feed import LEAST_INTERVAL_S, Feed, Fetched, Recorded
 from k3ctl.tui.filter import parse_filter
 from k3ctl.tui.goto import PlaceSuggester, find_place, places
 from k3ctl.tui.ink import BLANK, Ink, Line, line, quiet, wrap
@@ -42,7 +43,8 @@ from k3ctl.tui.themes import THEMES, all_themes, colourless, theme_for
 from k3ctl.tui.trail import Trail
 from k3ctl.tui.widgets.drawing import Drawing
 from k3ctl.tui.widgets.prompt import Prompt
-from k3d.errors import K3Error
+from k3ctl.tui.writing import WriteGuard
+from k3d.errors import K3Error, Refused
 from k3d.store.frame import Frame
 
 MESSAGE_S = 8.0
@@ -57,7 +59,7 @@ PLACEHOLDERS = {
 
 
 class ConsoleApp(App[None]):
-    """The whole console. `read_only` says why nothing may be changed; None where it may."""
+    """The whole console. `guard` says whether anything may be changed; without one, all may."""
 
     CSS = """
     Screen { layers: below; background: $background; color: $foreground; }
@@ -100,8 +102,9 @@ class ConsoleApp(App[None]):
         *,
         interval_s: float = 1.0,
         theme: str | None = None,
-        read_only: str | None = None,
-        history: Recorded | None = None,
+        live: Any = None,
+        guard: WriteGuard | None = None,
+        history: Callable[[], Recorded] | None = None,
         home: Path | None = None,
         start_ms: int | None = None,
         marks: Marks | None = None,
@@ -119,13 +122,16 @@ class ConsoleApp(App[None]):
         self.snapshot: Snapshot = EMPTY
         self.pane_name = PANES[0].name
         self._source = source
-        self._read_only = read_only
+        self._live = live
+        self._guard = guard or WriteGuard(None)
+        self._read_only = self._guard.reason()
         self._asked_interval_s = max(LEAST_INTERVAL_S, interval_s)
         self._interval_s = self._asked_interval_s
         self._feed = Feed(source, self.post_message, history=history)
         self._asker = Asker(self.post_message)
         self._deck = Deck(start_ms) if self._feed.recorded is not None else None
         self._kept: dict[str, str] = {}
+        self._opened_panes: set[str] = set()
         self._paused = False
         self._frame_at_s: float | None = None
         self._error: K3Error | None = None
@@ -144,7 +150,7 @@ class ConsoleApp(App[None]):
     @property
     def live(self) -> Any:
         """The client of the running Station; None in a replay."""
-        return None if self._deck is not None else self._source
+        return None if self._deck is not None else self._live or self._source
 
     @property
     def may_write(self) -> bool:
@@ -165,10 +171,15 @@ class ConsoleApp(App[None]):
             return
 
         def answered(wanted: bool | None) -> None:
-            if not wanted or not self.may_write:
-                return
-            self.say(f"$ {deed.command}")
-            self.ask(f"deed {deed.command}", deed.call, finished)
+            if wanted and self.may_write:
+                self.say(f"$ {deed.command}")
+                self.ask(f"deed {deed.command}", do, finished)
+
+        def do() -> str:
+            reason = self._guard.reason()  # the Station may be another one by now
+            if reason is not None:
+                raise Refused(f"nothing was changed: {reason}")
+            return deed.call()
 
         def finished(sentence: str) -> None:
             self.say(sentence)
@@ -314,7 +325,7 @@ class ConsoleApp(App[None]):
             for name in ("#top", "#banner"):
                 self._redraw(name)
             pane = self.pane
-            if pane is not None:
+            if pane is not None and self.pane_name in self._opened_panes:
                 pane.show(snapshot)
             if self._debug:
                 self._redraw("#foot")
@@ -452,6 +463,7 @@ class ConsoleApp(App[None]):
     def _opened(self, pane: Pane) -> None:
         if pane is not self.pane:
             return
+        self._opened_panes.add(self.pane_name)
         pane.show(self.snapshot)
         self._apply_filter(self._kept.get(self.pane_name, ""))
         if not self._prompt_open():

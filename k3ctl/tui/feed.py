@@ -16,21 +16,13 @@ from typing import Protocol, runtime_checkable
 
 from textual.message import Message
 
+from k3ctl.client.frames import FrameSource
 from k3d.errors import K3Error
 from k3d.store.frame import Frame
 
 LEAST_INTERVAL_S = 0.25
 BACKLOG_MS = 600_000
 BACKLOG_FRAMES = 300
-SMALLEST_STEP_MS = 1_000
-
-
-class FrameSource(Protocol):
-    """The pod as it is now."""
-
-    def latest(self) -> Frame:
-        """Raises NodeLost, NotFound or TimedOut."""
-        ...
 
 
 @runtime_checkable
@@ -41,7 +33,9 @@ class Recorded(Protocol):
 
     def at(self, at_ms: int) -> Frame | None: ...
 
-    def between(self, a_ms: int, b_ms: int, most: int) -> Sequence[Frame]: ...
+    def after(self, at_ms: int) -> Frame | None: ...
+
+    def between(self, first_ms: int, last_ms: int, most: int, /) -> Sequence[Frame]: ...
 
 
 @dataclass(frozen=True)
@@ -84,7 +78,7 @@ class Feed:
         source: FrameSource | Recorded,
         post: Callable[[Message], object],
         *,
-        history: Recorded | None = None,
+        history: Callable[[], Recorded] | None = None,
     ) -> None:
         self.recorded = source if isinstance(source, Recorded) else None
         self._source = source
@@ -169,29 +163,18 @@ class Feed:
         at_ms = min(max(wanted_ms, first_ms), last_ms)
         frame = recording.at(at_ms)
         if question.onward and question.at_ms is not None:
-            frame = _next_after(recording, question.at_ms, last_ms) or frame
+            frame = recording.after(question.at_ms) or frame
         if frame is None:
             return Fetched(None, K3Error("no frame was recorded then"), question=question)
         backlog = recording.between(frame.at_ms - BACKLOG_MS, frame.at_ms - 1, BACKLOG_FRAMES)
         return Fetched(frame, backlog=tuple(backlog), question=question, seek=True)
 
     @staticmethod
-    def _remembered(history: Recorded) -> Fetched | None:
+    def _remembered(history: Callable[[], Recorded]) -> Fetched | None:
         """What was recorded in the last ten minutes, so that charts do not begin empty."""
         now_ms = int(time.time() * 1000)
         try:
-            frames = history.between(now_ms - BACKLOG_MS, now_ms, BACKLOG_FRAMES)
+            frames = history().between(now_ms - BACKLOG_MS, now_ms, BACKLOG_FRAMES)
         except (K3Error, OSError):
             return None  # a home that has recorded nothing: charts begin empty
         return Fetched(None, backlog=tuple(frames)) if frames else None
-
-
-def _next_after(recording: Recorded, at_ms: int, last_ms: int) -> Frame | None:
-    """The first frame after a moment, across gaps in the recording."""
-    step_ms = SMALLEST_STEP_MS
-    while at_ms + step_ms < last_ms:
-        frame = recording.at(at_ms + step_ms)
-        if frame is not None and frame.at_ms > at_ms:
-            return frame
-        step_ms *= 2
-    return recording.at(last_ms)

@@ -2,32 +2,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
+from k3ctl.client.frames import FrameSource
 from k3ctl.tui.app import ConsoleApp
-from k3ctl.tui.feed import FrameSource, Recorded
+from k3ctl.tui.feed import Recorded
+from k3ctl.tui.station_calls import StationCalls
+from k3ctl.tui.writing import WriteGuard
 
 
 def run_console(
     source: FrameSource | Recorded,
     *,
+    home: Path | None = None,
+    guard: WriteGuard | None = None,
+    history: Callable[[], Recorded] | None = None,
     interval_s: float = 1.0,
     theme: str | None = None,
     mouse: bool = True,
-    read_only: str | None = None,
-    history: Recorded | None = None,
-    home: Path | None = None,
     start_ms: int | None = None,
 ) -> int:
     """Show the console until the person leaves it; the exit code.
 
     A `Recorded` source is replayed, from `start_ms` (Unix milliseconds) or its end. `history`
-    fills the charts of a live console with what was recorded before. `read_only` says why nothing
-    may be changed. Needs a terminal: see `k3ctl.cli.tui`.
+    opens what was recorded before, so that the charts of a live console do not begin empty; it is
+    called in the feed's thread. `guard` says whether anything may be changed. Needs a terminal:
+    see `k3ctl.cli.tui`.
     """
+    live = StationCalls(home) if home is not None else None
     app = ConsoleApp(
-        source, interval_s=interval_s, theme=theme, read_only=read_only, history=history,
-        home=home, start_ms=start_ms,
+        source, live=live, guard=guard, history=history, home=home, interval_s=interval_s,
+        theme=theme, start_ms=start_ms,
     )  # fmt: skip
     app.run(mouse=mouse)
     return app.return_code or 0

@@ -80,6 +80,10 @@ class Trail:
         ring = self._tiers.get((tier, figure))
         return [] if ring is None else ring.values(most)
 
+    def tiers(self) -> list[str]:
+        """Tiers that were seen, in the order of frames."""
+        return list(dict.fromkeys(tier for tier, _ in self._tiers))
+
     def node(self, node: str, figure: str, most: int | None = None) -> list[Value]:
         """A figure of NODE_FIGURES of one node."""
         rings = self._nodes.get(node)

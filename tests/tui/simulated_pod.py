@@ -243,6 +243,10 @@ class SimulatedRecording:
         number = (at_ms - BEGIN_MS) // 1000
         return self._pod.frame(min(number, self._seconds - 1)) if number >= 0 else None
 
+    def after(self, at_ms: int) -> Frame | None:
+        number = (at_ms - BEGIN_MS) // 1000 + 1
+        return self._pod.frame(max(0, number)) if number < self._seconds else None
+
     def between(self, a_ms: int, b_ms: int, most: int) -> Sequence[Frame]:
         first = max(0, -(-(a_ms - BEGIN_MS) // 1000))
         last = min(self._seconds - 1, (b_ms - BEGIN_MS) // 1000)

@@ -100,12 +100,14 @@ class RowTable(ScrollView, can_focus=True):
         marks: Callable[[], Marks],
         *,
         nothing: str = "nothing to show",
+        headed: bool = True,
         id: str | None = None,  # noqa: A002 - as Textual calls it
     ) -> None:
         super().__init__(id=id)
         self.columns = tuple(columns)
         self._marks = marks
         self._nothing = nothing
+        self._head = 1 if headed else 0
         self._all: dict[str, Row] = {}
         self._rows: list[Row] = []
         self._keys: list[str] = []
@@ -191,14 +193,14 @@ class RowTable(ScrollView, can_focus=True):
             self.refresh()
             return
         top = round(self.scroll_offset.y)
-        for line in range(min(self.size.height - 1, len(rows) - top)):
+        for line in range(min(self.size.height - self._head, len(rows) - top)):
             number = top + line
             if old[number] != rows[number] or old_keys[number] != keys[number]:
-                self.refresh(Region(0, line + 1, self.size.width, 1))
+                self.refresh(Region(0, line + self._head, self.size.width, 1))
 
     def _lay_out(self) -> bool:
         """Fit the columns into the width; whether that changed anything."""
-        size = Size(self.size.width, len(self._rows) + 1)
+        size = Size(self.size.width, len(self._rows) + self._head)
         if size != self.virtual_size:
             self.virtual_size = size
         needs = list(self._needs)
@@ -238,13 +240,13 @@ class RowTable(ScrollView, can_focus=True):
             self.post_message(self.Moved(self, self.row))
 
     def _refresh_row(self, index: int) -> None:
-        y = index - round(self.scroll_offset.y) + 1
-        if 1 <= y < self.size.height:
+        y = index - round(self.scroll_offset.y) + self._head
+        if self._head <= y < self.size.height:
             self.refresh(Region(0, y, self.size.width, 1))
 
     def _keep_in_view(self) -> None:
         index, top = self._index(), round(self.scroll_offset.y)
-        height = self.size.height - 1
+        height = self.size.height - self._head
         if height <= 0:
             return
         if index < top:
@@ -280,8 +282,8 @@ class RowTable(ScrollView, can_focus=True):
         self.refresh()
 
     def on_click(self, event: events.Click) -> None:
-        index = event.y - 1 + round(self.scroll_offset.y)
-        if event.y < 1 or index >= len(self._rows):
+        index = event.y - self._head + round(self.scroll_offset.y)
+        if event.y < self._head or index >= len(self._rows):
             return
         chosen = index == self._index()
         self._move_to(index)
@@ -292,11 +294,11 @@ class RowTable(ScrollView, can_focus=True):
 
     def render_line(self, y: int) -> Strip:
         width, base = self.size.width, self.rich_style
-        if y == 0:
+        if y < self._head:
             return strip_of(self._header(), width, base, self.app.theme)
-        index = y - 1 + round(self.scroll_offset.y)
+        index = y - self._head + round(self.scroll_offset.y)
         if index >= len(self._rows):
-            empty = not self._rows and y == 2
+            empty = not self._rows and y == 2 * self._head
             spans = (Span(f"  {self._nothing_shown()}", "quiet"),) if empty else ()
             return strip_of(spans, width, base, self.app.theme)
         row = self._rows[index]
@@ -311,25 +313,26 @@ class RowTable(ScrollView, can_focus=True):
 
     def _header(self) -> Line:
         marks = self._marks()
-        cells: list[Span] = [Span(" " * CURSOR_COLUMNS)]
+        cells: list[Span] = []
         for at, (column, width) in enumerate(zip(self.columns, self._widths, strict=True)):
             if not width:
                 continue
             sorted_by = at == self._sort
             mark = (marks.down if self._reverse else marks.up) if sorted_by else ""
             title = Span(column.title + mark, "accent" if sorted_by else "quiet")
+            cells.append(Span(" " * (GAP if cells else CURSOR_COLUMNS)))
             cells += pad((title,), width, right=column.right, mark=marks.more)
-            cells.append(Span(" " * GAP))
         return tuple(cells)
 
     def _line(self, row: Row, under: bool) -> Line:
         marks = self._marks()
-        cells: list[Span] = [Span(f"{marks.cursor} " if under else "  ", "accent")]
+        cells: list[Span] = []
         for column, cell, width in zip(self.columns, row.cells, self._widths, strict=True):
             if width:
                 shown = dimmed(cell) if row.old else cell
+                mark = f"{marks.cursor} " if under else " " * CURSOR_COLUMNS
+                cells.append(Span(" " * GAP) if cells else Span(mark, "accent"))
                 cells += pad(shown, width, right=column.right, mark=marks.more)
-                cells.append(Span(" " * GAP))
         return tuple(cells)
 
     def on_focus(self) -> None:
