@@ -31,7 +31,41 @@ class Recording(Protocol):
 
     def at(self, at_ms: int) -> Frame | None: ...
 
-    def between(self, a_ms: int, b_ms: int, most: int) -> Sequence[Frame]: ...
+    def after(self, at_ms: int) -> Frame | None: ...
+
+    def between(self, first_ms: int, last_ms: int, most: int, /) -> Sequence[Frame]: ...
+
+    def close(self) -> None: ...
+
+
+class NothingRecorded:
+    """The recording of a home that has none."""
+
+    def span(self) -> tuple[int, int] | None:
+        return None
+
+    def at(self, at_ms: int) -> Frame | None:
+        return None
+
+    def after(self, at_ms: int) -> Frame | None:
+        return None
+
+    def between(self, first_ms: int, last_ms: int, most: int) -> Sequence[Frame]:
+        return ()
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+def open_recording(home: Path) -> Recording:
+    """The frames of a home. Raises StoreError for a damaged telemetry.db, ConfigError for one of a
+    newer k3pod."""
+    from k3ctl.client.frames import RecordedFrames
+
+    try:
+        return RecordedFrames(home)
+    except NotFound:
+        return NothingRecorded()
 
 
 @dataclass(frozen=True)
@@ -96,11 +130,8 @@ def read_records(home: Path, span: Span, recording: Recording, now_s: float) -> 
         all_hops, all_tokens = read_hops(home), read_tokens(home)
     except NotFound:
         all_hops, all_tokens = [], []
-    try:
-        kept = recording.span()
-        frames = tuple(recording.between(first_ms, last_ms, MOST_FRAMES))
-    except NotFound:
-        kept, frames = None, ()
+    kept = recording.span()
+    frames = tuple(recording.between(first_ms, last_ms, MOST_FRAMES))
     starts = [rollup.bucket_s for rollup in (*all_hops[:1], *all_tokens[:1])]
     starts += [kept[0] / 1000] if kept else []
     return Records(

@@ -36,8 +36,11 @@ class FakeRecording:
     def at(self, at_ms: int) -> Frame | None:
         return next((frame for frame in reversed(self.frames) if frame.at_ms <= at_ms), None)
 
-    def between(self, a_ms: int, b_ms: int, most: int) -> list[Frame]:
-        inside = [frame for frame in self.frames if a_ms <= frame.at_ms <= b_ms]
+    def after(self, at_ms: int) -> Frame | None:
+        return next((frame for frame in self.frames if frame.at_ms > at_ms), None)
+
+    def between(self, first_ms: int, last_ms: int, most: int) -> list[Frame]:
+        inside = [frame for frame in self.frames if first_ms <= frame.at_ms <= last_ms]
         return inside[:: max(1, -(-len(inside) // most))]
 
     def close(self) -> None:
