@@ -53,7 +53,12 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def _away_from_the_checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No test uses the home, the settings or the terminal of whoever runs it."""
     monkeypatch.setenv("K3_HOME", str(tmp_path / "home"))
-    for name in ("K3_DAEMON", "K3_ASCII", "NO_COLOR", "CLICOLOR_FORCE", "XDG_STATE_HOME"):
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.setenv("TERM", "xterm-256color")
+    for name in (
+        "K3_DAEMON", "K3_ASCII", "K3_CONFIG", "NO_COLOR", "CLICOLOR_FORCE", "XDG_STATE_HOME",
+        "LC_ALL",
+    ):  # fmt: skip
         monkeypatch.delenv(name, raising=False)
 
 

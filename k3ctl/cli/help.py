@@ -14,8 +14,37 @@ ENVIRONMENT = {
     "K3_ASCII": "1: no characters beyond ASCII in tables",
     "NO_COLOR": "set: no colour",
     "CLICOLOR_FORCE": "1: colour even into a pipe",
+    "K3_CONFIG": "one file that stands for every k3ctl.toml; empty for none",
     "XDG_STATE_HOME": "where the home is, outside a checkout: $XDG_STATE_HOME/k3",
+    "XDG_CONFIG_HOME": "where a user's k3ctl.toml is: $XDG_CONFIG_HOME/k3",
 }
+FORMATTING = """
+Data goes to stdout and words to stderr; -q leaves out the words, errors aside.
+
+On a terminal a state is a glyph, a word and a colour. Into a pipe there is no
+colour and no progress bar. NO_COLOR, CLICOLOR_FORCE, K3_ASCII, LC_ALL=C and
+TERM=dumb are heeded; k3ctl config sets the same for good.
+
+--json       one document. Its first key is "schema", as k3ctl.health/1: keys
+             are added under the same number, never renamed or removed. Units
+             are in the names (size_bytes, p99_us); null is not available.
+             Of a failure the last line of stderr is an object with type,
+             code, name, message, hint and retryable.
+--jsonl      one object a line as things happen, each with "type"; the last
+             is of type done, or error.
+-H           a table without header, one tab between columns
+-p           exact numbers in base units: bytes, microseconds, shares of 1
+-o COL,COL   only these columns, in this order; the verb's --help lists them. A
+             dash is what is not available.
+
+For scripts: k3ctl status -Hp -o node,state,memory
+             k3ctl health --json | jq -r '.nodes[] | select(.state=="down").node'
+
+What changes something takes --request-id ID: of all copies with one id one has
+the effect, the others say that it was done and end with 0. --lock-wait SECONDS
+bounds the waiting for other commands. What destroys something asks on a
+terminal and wants --yes elsewhere.
+"""
 FILES = {
     "state.db": "what the pod is and was told (SQLite)",
     "telemetry.db": "what it measured (SQLite)",
@@ -24,6 +53,8 @@ FILES = {
     "run/NODE.json": "pid and addresses of a running daemon",
     "run/NODE.log": "its log, JSON lines",
     "run/pod.json": "what pod up was told",
+    "run/requests/": "what was done for which --request-id",
+    "k3ctl.toml": "defaults of k3ctl; see: k3ctl config",
     "policies/": "pod descriptions and placement policies of this home",
 }
 
@@ -33,9 +64,14 @@ FILES = {
 @home_options
 @click.pass_context
 def show_help(context: click.Context, words: tuple[str, ...]) -> None:
-    """Explain a command or a topic: exit-codes, environment, files."""
+    """Explain a command or a topic: exit-codes, environment, formatting, files."""
     invocation: Invocation = context.obj
-    topics = {"exit-codes": _exit_codes, "environment": _environment, "files": _files}
+    topics = {
+        "exit-codes": _exit_codes,
+        "environment": _environment,
+        "formatting": FORMATTING.strip().splitlines,
+        "files": _files,
+    }
     if len(words) == 1 and words[0] in topics:
         invocation.output.lines(topics[words[0]]())
         return
@@ -65,7 +101,7 @@ def _exit_codes() -> list[str]:
 
 
 def _environment() -> list[str]:
-    return [f"  {name:15} {sentence}" for name, sentence in ENVIRONMENT.items()]
+    return [f"  {name:16} {sentence}" for name, sentence in ENVIRONMENT.items()]
 
 
 def _files() -> list[str]:

@@ -7,12 +7,15 @@ import signal
 import sys
 from collections.abc import Sequence
 from types import FrameType
+from typing import Any
 
 import click
 
 from k3ctl.cli import output
 from k3ctl.cli.lazy import LazyGroup, Verb
 from k3ctl.cli.options import Invocation, home_options
+from k3ctl.cli.start import home_flag
+from k3ctl.client.config_files import home_in_force, paths
 from k3d import __version__
 from k3d.errors import ConfigError, ExitCode, K3Error
 
@@ -32,8 +35,17 @@ VERBS = {
         "k3ctl.cli.check", "check", "See that tokens do not depend on how they are decoded."
     ),
     "bench": Verb("k3ctl.cli.bench", "bench", "Measure the pod."),
+    "top": Verb("k3ctl.cli.top", "top", "Show rates, nodes, tiers and lanes, live."),
+    "plot": Verb("k3ctl.cli.plot", "plot", "Draw what was recorded, here or as a picture."),
+    "replay": Verb("k3ctl.cli.replay", "replay", "Open the console on what was recorded."),
+    "report": Verb("k3ctl.cli.report", "report", "Tell on one page what ran and what went wrong."),
+    "config": Verb("k3ctl.cli.config", "config", "Show and check what k3ctl does by default."),
+    "tui": Verb("k3ctl.cli.tui", "tui", "Open the console; so does k3ctl without a command."),
     "help": Verb("k3ctl.cli.help", "show_help", "Explain a command or a topic."),
 }
+
+UNCONFIGURED = (None, "config", "help", "completion")
+"""What is run although k3ctl.toml cannot be used."""
 
 
 class Terminated(BaseException):
@@ -45,18 +57,36 @@ class Terminated(BaseException):
     verbs=VERBS,
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 80},
-    epilog="Topics: k3ctl help exit-codes, environment, files.",
+    epilog="Topics: k3ctl help exit-codes, environment, formatting, files.",
 )
 @click.version_option(__version__, "-V", "--version", message="k3ctl %(version)s")
 @home_options
 @click.pass_context
-def k3ctl(context: click.Context) -> None:
+def k3ctl(context: click.Context) -> int:
     """See and steer a Kimi-K3 pod.
 
     Data goes to stdout and words to stderr; --json and the exit codes are for scripts.
     """
+    if context.obj.trouble is not None and context.invoked_subcommand not in UNCONFIGURED:
+        raise context.obj.trouble
     if context.invoked_subcommand is None:
-        context.obj.output.text(context.get_help())
+        return _without_verb(context)
+    return 0
+
+
+def _without_verb(context: click.Context) -> int:
+    """The console on a terminal that can have it; else help."""
+    invocation: Invocation = context.obj
+    if invocation.output.text_wanted and output.stdout_is_terminal():
+        from k3ctl.cli.tui import missing, tui
+
+        reason = missing()
+        if reason is None:
+            with tui.make_context("tui", [], parent=context) as console:
+                return tui.invoke(console)
+        invocation.output.note(f"{reason.message}; {reason.hint}")
+    invocation.output.text(context.get_help())
+    return 0
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -65,7 +95,11 @@ def run(arguments: Sequence[str]) -> int:
     invocation.output.form = _form_asked_for(arguments)
     try:
         code = k3ctl.main(
-            args=list(arguments), prog_name="k3ctl", standalone_mode=False, obj=invocation
+            args=list(arguments),
+            prog_name="k3ctl",
+            standalone_mode=False,
+            obj=invocation,
+            default_map=_configured(invocation, arguments),
         )
         return int(code or 0)
     except output.ClosedPipe:
@@ -102,6 +136,26 @@ def main() -> None:
 
 def _terminate(_number: int, _frame: FrameType | None) -> None:
     raise Terminated
+
+
+def _configured(invocation: Invocation, arguments: Sequence[str]) -> dict[str, Any] | None:
+    """Defaults of flags from k3ctl.toml, its other settings put in force. What is wrong with it is
+    the trouble of the verb, if it needs it."""
+    output.prefer()
+    try:
+        home = home_in_force(home_flag(arguments)[0])
+        if not any(path.exists() for path in paths(home)):
+            return None
+        from k3ctl.cli.config_flags import default_map, flag_faults
+        from k3ctl.client.config import read_configuration
+
+        found = read_configuration(home, lambda content: flag_faults(k3ctl, content))
+    except K3Error as error:
+        asks_for_help = {"-h", "--help"} & set(arguments)
+        invocation.trouble = None if asks_for_help else error
+        return None
+    output.prefer(colour=found["colour"], ascii_only=found["ascii"])
+    return default_map(k3ctl, found.flags)
 
 
 def _form_asked_for(arguments: Sequence[str]) -> output.Form:

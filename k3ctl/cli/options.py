@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from k3ctl.cli.output import Output
-from k3d.errors import ConfigError
-from k3d.store.paths import resolve_home
+from k3ctl.client.config_files import home_in_force
+from k3d.errors import ConfigError, K3Error
 
 if TYPE_CHECKING:
     from k3ctl.cli.table import Chosen, Columns
@@ -30,10 +30,12 @@ class Invocation:
     output: Output = field(default_factory=Output)
     columns: Chosen | None = None
     request_id: str | None = None
+    trouble: K3Error | None = None
+    """What is wrong with k3ctl.toml, if it cannot be used."""
 
     @property
     def home(self) -> Path:
-        return resolve_home(self.home_flag)
+        return home_in_force(self.home_flag)
 
     def listed(
         self, *tables: tuple[Columns, Iterable[Any]], otherwise: Callable[[], Iterable[str]]

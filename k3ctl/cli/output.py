@@ -48,6 +48,10 @@ _GLYPHS = {"healthy": "●", "degraded": "◐", "down": "○", "unknown": "?"}
 _ASCII_GLYPHS = {"healthy": "+", "degraded": "~", "down": "-", "unknown": "?"}
 
 
+_SPELLED = str.maketrans({"…": "...", "–": "-", "—": "-", "×": "x", "·": ".", "→": "->", "°": " "})
+_preferred: dict[str, Any] = {"colour": "auto", "ascii": False}
+
+
 class ClosedPipe(Exception):
     """The reader of stdout went away: there is nobody left to talk to."""
 
@@ -72,7 +76,7 @@ class Output:
     def text(self, line: str = "") -> None:
         """A line for a person, on stdout; nothing under --json and --jsonl."""
         if self.text_wanted:
-            write_data(tame(line) + "\n")
+            write_data(spelled(tame(line)) + "\n")
 
     def lines(self, lines: Iterable[str]) -> None:
         for line in lines:
@@ -81,7 +85,7 @@ class Output:
     def piece(self, text: str) -> None:
         """Part of a line, shown at once: to a terminal tamed, to a pipe as it is."""
         if self.text_wanted:
-            write_data(tame(text) if stdout_is_terminal() else text)
+            write_data(spelled(tame(text)) if stdout_is_terminal() else text)
 
     def document(self, schema: str, content: Mapping[str, Any]) -> None:
         """The one document of --json; nothing in the other forms."""
@@ -90,12 +94,12 @@ class Output:
             whole = {"schema": schema, **content}
             if self.request is not None:
                 whole["request"] = self.request
-            write_data(json.dumps(whole, ensure_ascii=False) + "\n")
+            write_data(_json(whole) + "\n")
 
     def record(self, content: Mapping[str, Any]) -> None:
         """One line of --jsonl; nothing in the other forms."""
         if self.form == "jsonl":
-            write_data(json.dumps(content, ensure_ascii=False) + "\n")
+            write_data(_json(content) + "\n")
 
     def note(self, words: str) -> None:
         """Words for a person, on stderr, unless -q."""
@@ -109,7 +113,7 @@ class Output:
             if error.hint:
                 write_words(f"  {error.hint}")
             return
-        write_words(json.dumps(error.document(), ensure_ascii=False))
+        write_words(_json(error.document()))
 
     def state(self, state: str) -> str:
         return state_shown(state)
@@ -129,24 +133,45 @@ def tame(text: str) -> str:
     return re.sub(_STEERING, lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
+def spelled(text: str) -> str:
+    """The text in ASCII where nothing else can be shown: some marks by others, the rest escaped."""
+    if text.isascii() or unicode_shown():
+        return text
+    return text.translate(_SPELLED).encode("ascii", errors="backslashreplace").decode()
+
+
+def _json(content: Mapping[str, Any]) -> str:
+    return json.dumps(content, ensure_ascii=not unicode_shown())
+
+
 def paint(text: str, colour: str) -> str:
     """The text in a colour, or as it is where colour is not wanted."""
     return f"\x1b[{_COLOURS[colour]}m{text}\x1b[0m" if colour_shown() else text
 
 
+def prefer(*, colour: str = "auto", ascii_only: bool = False) -> None:
+    """What k3ctl.toml says of colour (auto, always or never) and of ASCII; variables go before."""
+    _preferred.update(colour=colour, ascii=ascii_only)
+
+
 def colour_shown() -> bool:
-    """Colour only on a terminal that has it, unless NO_COLOR or CLICOLOR_FORCE says otherwise."""
+    """Colour only on a terminal that has it, unless NO_COLOR, CLICOLOR_FORCE or the configuration
+    says otherwise."""
     if os.environ.get("NO_COLOR"):
         return False
     if os.environ.get("CLICOLOR_FORCE", "0") != "0":
         return True
+    if _preferred["colour"] != "auto":
+        return _preferred["colour"] == "always"
     return stdout_is_terminal() and os.environ.get("TERM", "dumb") != "dumb"
 
 
 def unicode_shown() -> bool:
-    """Whether stdout can carry more than ASCII; K3_ASCII=1 and LC_ALL=C say no."""
-    if os.environ.get("LC_ALL") in ("C", "POSIX"):
+    """Whether stdout can carry more than ASCII; K3_ASCII=1, LC_ALL=C and TERM=dumb say no."""
+    if os.environ.get("LC_ALL") in ("C", "POSIX") or _preferred["ascii"]:
         return False  # Python itself writes UTF-8 then
+    if os.environ.get("TERM") == "dumb":
+        return False
     encoding = (getattr(sys.stdout, "encoding", None) or "ascii").lower().replace("-", "")
     return encoding == "utf8" and not os.environ.get("K3_ASCII")
 
@@ -190,7 +215,7 @@ def write_words(text: str) -> None:
     try:
         if sys.stdout is not None:
             sys.stdout.flush()
-        sys.stderr.write(_encodable(tame(text), sys.stderr.encoding) + "\n")
+        sys.stderr.write(_encodable(spelled(tame(text)), sys.stderr.encoding) + "\n")
         sys.stderr.flush()
     except OSError:
         return

@@ -29,18 +29,18 @@ def main() -> None:
 
 def cold_status(arguments: Sequence[str]) -> int | None:
     """Answer `status --json` of a home; the exit code, or None when this is not plainly that."""
-    home, rest = _home_flag(arguments)
+    home, rest = home_flag(arguments)
     words = [word for word in rest if word not in FLAGS]
     if words not in (["status"], ["pod", "status"]) or "--json" not in rest:
         return None
     from k3ctl.cli.output import ClosedPipe, Output, leave_streams_quietly
+    from k3ctl.client.config_files import home_in_force
     from k3ctl.client.quick_get import quick_status
     from k3d.errors import HealthCode, K3Error
-    from k3d.store.paths import resolve_home
 
     try:
         os.fstat(1)
-        document = quick_status(resolve_home(home))
+        document = quick_status(home_in_force(home))
         if document is None:
             return None
         Output("json").document("k3ctl.pod-status/1", document)
@@ -52,7 +52,7 @@ def cold_status(arguments: Sequence[str]) -> int | None:
     return int(HealthCode.of(str(document.get("state"))))
 
 
-def _home_flag(arguments: Sequence[str]) -> tuple[str | None, list[str]]:
+def home_flag(arguments: Sequence[str]) -> tuple[str | None, list[str]]:
     """The value of one --home DIR or --home=DIR, and the other arguments."""
     rest = list(arguments)
     for position, word in enumerate(rest):

@@ -26,6 +26,7 @@ COMMANDS = [
     ["placement", "measure"], ["placement", "swap"], ["placement", "status"],
     ["placement", "abort"], ["placement", "rollback"], ["check"], ["bench", "pod"],
     ["bench", "decode"], ["bench", "lanes"], ["bench", "prompt"], ["bench", "agentic"], ["help"],
+    ["config", "show"], ["config", "validate"], ["config", "path"],
 ]  # fmt: skip
 MEASURING = [["bench", "pod"], ["placement", "measure"]]
 
@@ -79,6 +80,9 @@ def test_topics(k3ctl: K3ctl) -> None:
         assert re.search(rf"^ +{int(code)}  {code.name}\b", codes, re.MULTILINE)
     assert "K3_HOME" in k3ctl("help", "environment").out
     assert "pod.secret" in k3ctl("help", "files").out
+    assert "--request-id" in k3ctl("help", "formatting").out
+    for topic in ("exit-codes", "environment", "formatting", "files"):
+        assert max(map(len, k3ctl("help", topic).out.splitlines())) <= 80
     assert k3ctl("help", "dancing").code == ExitCode.USAGE
 
 
