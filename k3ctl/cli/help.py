@@ -6,6 +6,7 @@ import click
 
 from k3ctl.cli.options import Invocation, home_options
 from k3ctl.cli.output import EXIT_SENTENCES, HEALTH_SENTENCES
+from k3ctl.cli.table import wrapped
 from k3d.errors import ConfigError
 
 ENVIRONMENT = {
@@ -93,7 +94,7 @@ def show_help(context: click.Context, words: tuple[str, ...]) -> None:
 def _exit_codes() -> list[str]:
     lines = ["Exit codes of k3ctl and k3d:", ""]
     for code, sentence in EXIT_SENTENCES.items():
-        lines.append(f"  {int(code):>3}  {code.name:11} {sentence}")
+        lines += wrapped(f"  {int(code):>3}  {code.name:11} {sentence}", " " * 19)
     lines += ["", "k3ctl health and k3ctl pod status report a state instead:", ""]
     for code, sentence in HEALTH_SENTENCES.items():
         lines.append(f"  {code:>3}  {sentence}")
@@ -101,7 +102,10 @@ def _exit_codes() -> list[str]:
 
 
 def _environment() -> list[str]:
-    return [f"  {name:16} {sentence}" for name, sentence in ENVIRONMENT.items()]
+    lines = []
+    for name, sentence in ENVIRONMENT.items():
+        lines += wrapped(f"  {name:16} {sentence}", " " * 19)
+    return lines
 
 
 def _files() -> list[str]:
