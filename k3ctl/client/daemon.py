@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 # The one place that imports httpx. httpx2 is its maintained drop-in; httpx is what the daemons'
 # users have, and everything used here is in both.
@@ -59,6 +60,31 @@ class Daemon:
     def engine(self) -> dict[str, Any]:
         """How the Station decodes and what it counted since its start."""
         return self._get("/engine", "k3d.engine/1")
+
+    def frame(self) -> bytes:
+        """The Station's newest frame, as JSON that k3d.store.frame decodes."""
+        return self._bytes("/frame")
+
+    def experts(self) -> dict[str, Any]:
+        """Every expert's uses since the Station's start, and its tier."""
+        return self._get("/experts", "k3d.experts/1")
+
+    def events(
+        self, *, since_id: int = 0, limit: int = 200, node: str | None = None
+    ) -> list[dict[str, Any]]:
+        """The newest events after number `since_id`, oldest first."""
+        query = f"/events?since_id={since_id}&limit={limit}"
+        if node is not None:
+            query += f"&node={quote(node)}"
+        return list(self._get(query, "k3d.events/1")["events"])
+
+    def lanes(self) -> list[dict[str, Any]]:
+        """Requests in lanes and those that wait."""
+        return list(self._get("/lanes", "k3d.lanes/1")["lanes"])
+
+    def cancel(self, request_id: str) -> dict[str, Any]:
+        """End a request. Raises the Station's NOT_FOUND for an unknown one."""
+        return self._post("/lanes/cancel", {"id": request_id})
 
     def tokens(self, text: str) -> list[int]:
         """Ids of a raw text."""
@@ -116,11 +142,14 @@ class Daemon:
     def close(self) -> None:
         self._client.close()
 
-    def _get(self, path: str, schema: str) -> dict[str, Any]:
+    def _bytes(self, path: str) -> bytes:
         with self._sentences():
             response = self._client.get(path)
             self._check(response)
-        document = self._decode(response.content)
+        return response.content
+
+    def _get(self, path: str, schema: str) -> dict[str, Any]:
+        document = self._decode(self._bytes(path))
         if document.get("schema") != schema:
             raise K3Error(
                 f"{self.name} answered {path} with {document.get('schema')!r}, not {schema!r}",

@@ -63,6 +63,7 @@ class AttentionWatch:
                 yield Attention(
                     severity="warning",
                     subject=node,
+                    kind="link",
                     sentence=f"the link to {node} was lost and joined again {again} times in "
                     f"{FLAPPING_S / 60:.0f} minutes",
                     command=f"k3ctl logs {node}",
@@ -75,6 +76,7 @@ class AttentionWatch:
             yield Attention(
                 severity="alert",
                 subject=pod,
+                kind="failed",
                 sentence=f"requests that failed within the last minute: {failed}",
                 command="k3ctl logs station",
             )
@@ -82,6 +84,7 @@ class AttentionWatch:
             yield Attention(
                 severity="warning",
                 subject=pod,
+                kind="refused",
                 sentence=f"requests refused within the last minute, as many wait as may: {refused}",
                 command="k3ctl pod status",
             )
@@ -93,6 +96,7 @@ def _pod(frame: Frame, engine_alive: bool) -> Iterator[Attention]:
         yield Attention(
             severity="alert",
             subject=station,
+            kind="engine",
             sentence="the engine has ended; no request is answered",
             command=f"k3ctl logs {station}",
         )
@@ -100,6 +104,7 @@ def _pod(frame: Frame, engine_alive: bool) -> Iterator[Attention]:
         yield Attention(
             severity="alert",
             subject=frame.pod,
+            kind="synthetic",
             sentence=f"drafts are accepted unchecked, {frame.synthetic_acceptance:g} a round: "
             "answers are not the model's",
             command="k3ctl pod down; k3ctl pod up",
@@ -111,6 +116,7 @@ def _node(node: NodeFrame) -> Iterator[Attention]:
         yield Attention(
             severity="alert" if node.state == "down" else "warning",
             subject=node.name,
+            kind="node",
             sentence=node.reason or f"{node.name} is {node.state}",
             command="k3ctl pod up" if node.link in UNREACHED else f"k3ctl logs {node.name}",
         )
@@ -124,6 +130,7 @@ def _sensors(name: str, sensors: Sensors) -> Iterator[Attention]:
         yield Attention(
             severity="warning",
             subject=name,
+            kind="sensors",
             sentence=f"the sensors of {name} were read {sensors.age_s:.0f} s ago",
             command=show,
         )
@@ -136,6 +143,7 @@ def _sensors(name: str, sensors: Sensors) -> Iterator[Attention]:
         yield Attention(
             severity="alert" if short else "warning",
             subject=name,
+            kind="memory",
             sentence=f"{name} has {(size - used) / 2**20:,.0f} MiB of its memory left, "
             f"{(size - used) / size:.1%}",
             command="k3ctl pod status",
@@ -145,6 +153,7 @@ def _sensors(name: str, sensors: Sensors) -> Iterator[Attention]:
         yield Attention(
             severity="alert" if free < SHORT_DISK_BYTES / 4 else "warning",
             subject=name,
+            kind="disk",
             sentence=f"the disk of {name}'s home has {free / 2**20:,.0f} MiB left",
             command="k3ctl bank gc --dry-run",
         )
@@ -157,6 +166,7 @@ def _accelerator(name: str, each: Accelerator) -> Iterator[Attention]:
         yield Attention(
             severity="warning" if hot else "note",
             subject=name,
+            kind=f"throttle of {each.name}",
             sentence=f"{each.name} of {name} is held back: {', '.join(each.throttled)}",
             command="k3ctl plot sensors --since 1h",
         )
@@ -170,6 +180,7 @@ def _heat(
     yield Attention(
         severity="alert" if temperature_c >= limit_c else "warning",
         subject=name,
+        kind=f"heat of {what}",
         sentence=f"{what} of {name} is at {temperature_c:.0f} C; its limit is {limit_c:.0f} C",
         command="k3ctl plot sensors --since 1h",
     )
@@ -180,6 +191,7 @@ def _swap(frame: Frame) -> Iterator[Attention]:
         yield Attention(
             severity="note",
             subject=frame.pod,
+            kind="swap",
             sentence=f"the swap to {frame.swap.to} is paused: {frame.swap.paused}",
             command="k3ctl placement status",
         )

@@ -175,6 +175,9 @@ class Attention(msgspec.Struct, frozen=True, kw_only=True):
     subject: str
     sentence: str
     command: str | None = None
+    kind: str = ""
+    """What it is about, in a word: node, link, request, heat, memory, ... The same subject and kind
+    is the same matter, whatever figures its sentence has."""
 
 
 class Frame(msgspec.Struct, frozen=True, kw_only=True):

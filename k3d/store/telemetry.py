@@ -1,5 +1,9 @@
 """telemetry.db: what the pod measured, in buckets that grow coarser with age and end.
 
+Hops and tokens are here; frames (k3d.store.frame_log) and the use of experts (k3d.store.use_log)
+keep their tables in the same file. Schema 1 had hops and tokens alone; a Station that opens it adds
+the rest.
+
 One writer, the Station. NORMAL durability: a power cut may lose the last seconds, never the file.
 Nothing here is on the token path; the Station hands over one rollup a bucket, tier and node.
 """
@@ -8,7 +12,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import astuple, dataclass, fields
 from pathlib import Path
 
@@ -25,7 +30,7 @@ from k3d.store.database import (
 from k3d.store.paths import telemetry_path
 from k3d.store.schema import check_version, schema_version
 
-VERSION = 1
+VERSION = 2
 LARGEST_BYTES = 64 * 1024 * 1024
 PAGE_BYTES = 4096
 
@@ -88,7 +93,18 @@ CREATE TABLE IF NOT EXISTS token (
     span_s INTEGER NOT NULL, bucket_s INTEGER NOT NULL, kind TEXT NOT NULL,
     tokens INTEGER NOT NULL, busy_us INTEGER NOT NULL, requests INTEGER NOT NULL,
     PRIMARY KEY (span_s, bucket_s, kind)
-) STRICT, WITHOUT ROWID
+) STRICT, WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS frame_base (id INTEGER PRIMARY KEY, body BLOB NOT NULL) STRICT;
+CREATE TABLE IF NOT EXISTS frame (
+    id INTEGER PRIMARY KEY, span_s INTEGER NOT NULL, bucket INTEGER NOT NULL,
+    at_ms INTEGER NOT NULL, base INTEGER NOT NULL, size INTEGER NOT NULL, body BLOB NOT NULL
+) STRICT;
+CREATE UNIQUE INDEX IF NOT EXISTS frame_by_bucket ON frame (span_s, bucket);
+CREATE INDEX IF NOT EXISTS frame_by_base ON frame (base);
+CREATE TABLE IF NOT EXISTS expert_use (
+    at_ms INTEGER PRIMARY KEY, epoch INTEGER NOT NULL, rows INTEGER NOT NULL,
+    layers INTEGER NOT NULL, experts INTEGER NOT NULL, size INTEGER NOT NULL, body BLOB NOT NULL
+) STRICT
 """
 
 _HOP = ", ".join(field.name for field in fields(HopRollup))
@@ -133,6 +149,14 @@ class TelemetryStore:
             connection.close()
             raise
         return cls(connection, path)
+
+    def transaction(self) -> AbstractContextManager[Connection]:
+        """One write of several rows, for those who keep their own tables here."""
+        return _one_at_a_time(self._writing, self._connection, self.path)
+
+    def rows(self, sql: str, values: tuple = ()) -> list[tuple]:
+        with sentences(self.path):
+            return self._connection.execute(sql, values).fetchall()
 
     def record(self, *, hops: Iterable[HopRollup] = (), tokens: Iterable[TokenRollup] = ()) -> None:
         """Write the rollups of one finest bucket.
@@ -204,6 +228,14 @@ class TelemetryStore:
     def close(self) -> None:
         with self._writing:
             self._connection.close()
+
+
+@contextmanager
+def _one_at_a_time(
+    guard: threading.Lock, connection: Connection, path: Path
+) -> Iterator[Connection]:
+    with guard, write_transaction(connection, path) as open_transaction:
+        yield open_transaction
 
 
 def read_hops(home: Path, since_s: int = 0) -> list[HopRollup]:
