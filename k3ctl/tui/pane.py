@@ -224,3 +224,4 @@ class Pane(Vertical):
                     deed.key, deed.action, deed.description, show=deed.show,
                     key_display=deed.key_display,
                 )  # fmt: skip
+            self.refresh_bindings()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+import os
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from k3ctl.client.frames import FrameSource
@@ -35,5 +37,21 @@ def run_console(
         source, live=live, guard=guard, history=history, home=home, interval_s=interval_s,
         theme=theme, start_ms=start_ms,
     )  # fmt: skip
-    app.run(mouse=mouse)
+    with _stderr_on_terminal():
+        app.run(mouse=mouse)
     return app.return_code or 0
+
+
+@contextlib.contextmanager
+def _stderr_on_terminal() -> Iterator[None]:
+    """Textual draws on stderr; where that was sent elsewhere, it borrows stdout's terminal."""
+    if os.isatty(2):
+        yield
+        return
+    kept = os.dup(2)
+    os.dup2(1, 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)

@@ -11,11 +11,12 @@ from textual.binding import Binding
 from k3ctl.tui.chrome import age
 from k3ctl.tui.deeds import Deed
 from k3ctl.tui.figures import amount, bar, share
-from k3ctl.tui.ink import Line, Span, line, quiet, strong
+from k3ctl.tui.ink import Line, Span, heading, line, pad, quiet, strong
 from k3ctl.tui.marks import Marks
 from k3ctl.tui.pane import Pane
 from k3ctl.tui.snapshot import Snapshot
 from k3ctl.tui.widgets.drawing import Drawing
+from k3ctl.tui.widgets.master_detail import MasterDetail
 from k3ctl.tui.widgets.row_table import Column, Row, RowTable
 from k3d.store.frame import Frame, LaneFrame
 
@@ -54,24 +55,51 @@ class LanesPane(Pane):
 
     def compose(self) -> ComposeResult:
         yield Drawing(self._draw_sums, fit=True, id="lane-sums")
-        yield RowTable(
+        table = RowTable(
             COLUMNS, lambda: self.console.marks, nothing="no request is in the Station", id="lanes"
         )
+        yield MasterDetail(table, self._draw_lane)
 
     def show(self, snapshot: Snapshot) -> None:
         self.shown = snapshot
         frame, marks = snapshot.frame, self.console.marks
         lanes = () if frame is None else frame.lanes
         old = snapshot.freshness != "fresh"
-        self.query_one("#lanes", RowTable).set_rows(lane_row(each, marks, old) for each in lanes)
+        self._both.table.set_rows(lane_row(each, marks, old) for each in lanes)
+        self._both.redraw()
         self.query_one("#lane-sums", Drawing).redraw()
 
+    @property
+    def _both(self) -> MasterDetail:
+        return self.query_one(MasterDetail)
+
+    @property
+    def lane(self) -> LaneFrame | None:
+        """The request under the cursor."""
+        row, frame = self._both.table.row, self.shown.frame
+        if row is None or frame is None:
+            return None
+        return next((lane for lane in frame.lanes if lane.id == row.key), None)
+
+    def table(self) -> RowTable | None:
+        return self._both.table
+
+    def back(self) -> bool:
+        return self._both.leave()
+
+    def focus_first(self) -> None:
+        if not self._both.is_open:
+            self._both.table.focus()
+
     def go(self, kind: str, name: str) -> bool:
-        return kind == "lane" and self.query_one("#lanes", RowTable).put_cursor(name)
+        if kind != "lane" or not self._both.table.put_cursor(name):
+            return False
+        self._both.open()
+        return True
 
     def action_cancel(self) -> None:
         """Take the request under the cursor back, after asking."""
-        row = self.query_one("#lanes", RowTable).row
+        row = self._both.table.row
         live = self.console.live
         if row is None or live is None:
             self.console.say("no request is chosen", "warning")
@@ -87,6 +115,12 @@ class LanesPane(Pane):
             )
         )
 
+    def _draw_lane(self, width: int, _height: int) -> list[Line]:
+        lane = self.lane
+        if lane is None:
+            return [line(quiet("no request"))]
+        return lane_lines(lane, self.console.marks, width)
+
     def _draw_sums(self, width: int, _height: int) -> list[Line]:
         frame = self.shown.frame
         return [] if frame is None else [lanes_line(frame)]
@@ -95,6 +129,27 @@ class LanesPane(Pane):
 def _cancel(live: object, lane: str) -> str:
     live.cancel(lane)  # type: ignore[attr-defined]
     return f"request {lane} is cancelled"
+
+
+def lane_lines(lane: LaneFrame, marks: Marks, width: int) -> list[Line]:
+    """All that is known of one request."""
+    reused = f"{lane.cached_tokens:,} reused, {lane.prefilled_tokens:,} read"
+    most = "" if lane.most_tokens is None else f" of {lane.most_tokens:,} at most"
+    rows = "-" if lane.rows is None else f"{lane.rows} in its last pass"
+    fields: tuple[tuple[str, Line], ...] = (
+        ("phase", phase_cell(lane, marks)),
+        ("came by", line(lane.source)),
+        ("age", line(age(lane.age_s))),
+        ("prompt", line(f"{lane.prompt_tokens:,} tokens", quiet(f"  {reused}"))),
+        ("written", line(f"{lane.written_tokens:,} tokens", quiet(most))),
+        ("progress", bar(progress_share(lane), min(40, width - 14), marks)),
+        ("rate", line(f"{amount(lane.tokens_per_s)} tokens/s")),
+        ("rows", line(rows)),
+        ("accepted", line(f"{amount(lane.acceptance_length, 2)} tokens a round")),
+        ("preempted", line(f"{lane.preempted} times")),
+    )
+    title = heading(f"Request {lane.id}", width, rule=marks.rule)
+    return [title, *(line(pad((quiet(name),), 14), value) for name, value in fields)]
 
 
 def lanes_line(frame: Frame) -> Line:

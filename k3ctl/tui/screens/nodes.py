@@ -6,7 +6,6 @@ from typing import ClassVar
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import Horizontal, VerticalScroll
 
 from k3ctl.tui.figures import celsius, duration_us, share, size, watts
 from k3ctl.tui.ink import Line, Span, line, quiet
@@ -15,7 +14,7 @@ from k3ctl.tui.pane import Pane
 from k3ctl.tui.screens.node_detail import node_lines
 from k3ctl.tui.snapshot import Snapshot
 from k3ctl.tui.trail import node_clock_mhz, node_power_w, node_temperature_c
-from k3ctl.tui.widgets.drawing import Drawing
+from k3ctl.tui.widgets.master_detail import MasterDetail
 from k3ctl.tui.widgets.row_table import Column, Row, RowTable
 from k3d.store.frame import NodeFrame
 
@@ -39,14 +38,6 @@ COLUMNS = (
 class NodesPane(Pane):
     """A table of all nodes; Enter opens one."""
 
-    DEFAULT_CSS = """
-    NodesPane #node-side { width: 1fr; display: none; padding: 0 0 0 2; }
-    NodesPane #nodes { width: 1fr; }
-    NodesPane.one #nodes { display: none; }
-    NodesPane.one #node-side { display: block; padding: 0; }
-    NodesPane.beside #nodes { display: block; width: 3fr; }
-    NodesPane.beside #node-side { display: block; width: 2fr; padding: 0 0 0 2; }
-    """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("n", "neighbour(1)", "next node", show=False),
         Binding("N", "neighbour(-1)", "node before", show=False),
@@ -60,70 +51,46 @@ class NodesPane(Pane):
     """
 
     def compose(self) -> ComposeResult:
-        with Horizontal():
-            yield RowTable(COLUMNS, lambda: self.console.marks, nothing="no node yet", id="nodes")
-            with VerticalScroll(id="node-side", can_focus=True):
-                yield Drawing(self._draw_node, fit=True, id="node")
+        table = RowTable(COLUMNS, lambda: self.console.marks, nothing="no node yet", id="nodes")
+        yield MasterDetail(table, self._draw_node)
 
     def show(self, snapshot: Snapshot) -> None:
         self.shown = snapshot
-        frame = snapshot.frame
+        frame, marks = snapshot.frame, self.console.marks
         nodes = () if frame is None else frame.nodes
-        marks = self.console.marks
-        self._rows_table.set_rows(node_row(node, snapshot, marks) for node in nodes)
-        self._arrange()
-        if self.query_one("#node-side").display:
-            self.query_one("#node", Drawing).redraw()
+        self._both.table.set_rows(node_row(node, snapshot, marks) for node in nodes)
+        self._both.redraw()
 
     @property
-    def _rows_table(self) -> RowTable:
-        return self.query_one("#nodes", RowTable)
+    def _both(self) -> MasterDetail:
+        return self.query_one(MasterDetail)
 
     @property
     def node(self) -> NodeFrame | None:
         """The node under the cursor."""
-        row, frame = self._rows_table.row, self.shown.frame
+        row, frame = self._both.table.row, self.shown.frame
         if row is None or frame is None:
             return None
         return next((node for node in frame.nodes if node.name == row.key), None)
 
     def back(self) -> bool:
-        if not self.has_class("one"):
-            return False
-        self.remove_class("one")
-        self._arrange()
-        self._rows_table.focus()
-        return True
+        return self._both.leave()
 
     def go(self, kind: str, name: str) -> bool:
-        if kind != "node" or not self._rows_table.put_cursor(name):
+        if kind != "node" or not self._both.table.put_cursor(name):
             return False
-        self._open()
+        self._both.open()
         return True
 
     def table(self) -> RowTable | None:
-        return self._rows_table
+        return self._both.table
 
-    def on_row_table_opened(self, event: RowTable.Opened) -> None:
-        event.stop()
-        self._open()
-
-    def on_row_table_moved(self, event: RowTable.Moved) -> None:
-        event.stop()
-        if self.query_one("#node-side").display:
-            self.query_one("#node", Drawing).redraw()
+    def focus_first(self) -> None:
+        if not self._both.is_open:
+            self._both.table.focus()
 
     def action_neighbour(self, by: int) -> None:
-        self._rows_table.action_move(by)
-
-    def _open(self) -> None:
-        self.add_class("one")
-        self._arrange()
-        self.query_one("#node-side").focus()
-        self.call_after_refresh(self.query_one("#node", Drawing).redraw)
-
-    def _arrange(self) -> None:
-        self.set_class(self.app.size.width >= 170, "beside")
+        self._both.table.action_move(by)
 
     def _draw_node(self, width: int, _height: int) -> list[Line]:
         node = self.node

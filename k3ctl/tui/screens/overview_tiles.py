@@ -28,7 +28,6 @@ class Tile:
 def tiles_of(frame: Frame) -> list[Tile]:
     """From what matters most."""
     token = f"{_ms(frame.token_p50_us)} / {_ms(frame.token_p99_us)}"
-    nodes = sum(1 for node in frame.nodes if node.sensors is not None)
     power = pod_power_w(frame)
     lanes = f"{frame.running}" + (f" +{frame.waiting}" if frame.waiting else "")
     return [
@@ -37,7 +36,7 @@ def tiles_of(frame: Frame) -> list[Tile]:
         Tile("acceptance", amount(frame.acceptance_length, 2), "a round", "acceptance_length", 1),
         Tile("lanes", lanes, f"of {frame.most_lanes}", "running"),
         Tile("prompt", amount(frame.prompt_tokens_per_s), "tokens/s", "prompt_tokens_per_s", 3),
-        Tile("power", amount(power), "W" if power else f"W of {nodes} nodes", "power_w", 2),
+        Tile("power", amount(power), "W" if power is not None else "not measured", "power_w", 2),
     ]
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from k3ctl.tui.figures import bar, celsius, curve, duration_us, share, watts
+from k3ctl.tui.figures import bar, celsius, curve, duration_us, share, size, watts
 from k3ctl.tui.ink import Ink, Line, Piece, Span, cut, dimmed, line, pad, quiet, strong
 from k3ctl.tui.ink import width_of as columns
 from k3ctl.tui.marks import STATE_INKS, Marks
@@ -70,8 +70,8 @@ def _tier_line(tier: TierFrame, trail: Trail, marks: Marks, width: int, branch: 
         " ",
     )
     room = width - columns(head)
-    p50 = pad(line(duration_us(tier.hop_p50_us)), 8, right=True)
-    p99 = pad(line(duration_us(tier.hop_p99_us)), 8, right=True)
+    p50 = pad(line(duration_us(tier.hop_p50_us)), 9, right=True)
+    p99 = pad(line(duration_us(tier.hop_p99_us)), 9, right=True)
     times = line(quiet("  p50"), p50, quiet("  p99"), p99)
     left = room - columns(times)
     if left < 0:
@@ -136,6 +136,8 @@ def _details(node: NodeFrame, trail: Trail, marks: Marks) -> list[Line]:
     if power is not None or temperature is not None:
         found.append(pad(line(watts(power)), 9, right=True))
         found.append(pad(celsius(temperature, marks), 9, right=True))
+    elif node.rss_bytes is not None:
+        found.append(pad(line(size(node.rss_bytes)), 11, right=True))
     if node.rtt_us is not None:
         found.append(line(quiet("  rtt "), duration_us(node.rtt_us)))
     return found
