@@ -3,19 +3,17 @@ the same figures."""
 
 from __future__ import annotations
 
+import io
 import logging
-import os
-import tempfile
 import textwrap
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from k3ctl.charts.axis import finite, time_axis, value_axis
 from k3ctl.charts.panels import Panel
-from k3d.errors import ConfigError, StoreError
+from k3d.errors import ConfigError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -56,11 +54,8 @@ class Picture:
     rules: Sequence[tuple[float, str]] = ()
 
 
-def save_picture(picture: Picture, path: Path) -> None:
-    """Write it as PNG or SVG, as the path's ending says; the whole file or none of it.
-
-    Raises ConfigError when matplotlib is not installed, StoreError when it cannot be written.
-    """
+def picture_bytes(picture: Picture, form: Literal["png", "svg"]) -> bytes:
+    """The file's bytes. Raises ConfigError when matplotlib is not installed."""
     # Its notes about fonts and caches are not for whoever asked for a picture.
     logging.getLogger("matplotlib").setLevel(logging.ERROR)
     try:
@@ -82,7 +77,10 @@ def save_picture(picture: Picture, path: Path) -> None:
             _draw(place, panel, picture)
         _time(axes[-1], picture)
         _words(figure, picture)
-        _save(figure, path)
+        metadata = {"Date": None, "Creator": None} if form == "svg" else {"Software": None}
+        content = io.BytesIO()
+        figure.savefig(content, format=form, metadata=metadata)
+    return content.getvalue()
 
 
 def _draw(axes: Axes, panel: Panel, picture: Picture) -> None:
@@ -176,20 +174,3 @@ def _words(figure: Any, picture: Picture) -> None:
         bottom=(0.4 + 0.145 * len(lines)) / height,
         hspace=0.42 + 0.13 * (max(map(_legend_rows, picture.panels), default=1) - 1),
     )
-
-
-def _save(figure: Any, path: Path) -> None:
-    form = path.suffix.lower().removeprefix(".")
-    metadata = {"Date": None, "Creator": None} if form == "svg" else {"Software": None}
-    try:
-        handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-        try:
-            with os.fdopen(handle, "wb") as file:
-                figure.savefig(file, format=form, metadata=metadata)
-            Path(temporary).chmod(0o644)
-            Path(temporary).replace(path)
-        except BaseException:
-            Path(temporary).unlink(missing_ok=True)
-            raise
-    except OSError as error:
-        raise StoreError(f"{path} cannot be written: {error.strerror}") from error

@@ -16,6 +16,7 @@ from k3ctl.cli.table import Column, Columns
 from k3ctl.cli.time_options import chosen_span, span_options
 from k3ctl.client.moments import local
 from k3ctl.client.series import History
+from k3ctl.client.whole_file import check_place, write_whole
 from k3d.errors import ConfigError, NotFound
 
 KINDS = ("latency", "tokens", "placement", "sensors")
@@ -79,10 +80,11 @@ def plot(
     output = invocation.output
     document = history.as_json()
     if path is not None:
-        from k3ctl.charts.picture import save_picture
+        from k3ctl.charts.picture import picture_bytes
         from k3ctl.client.shown_series import picture_of
 
-        save_picture(picture_of(history), path)
+        form = "svg" if path.suffix.lower() == ".svg" else "png"
+        write_whole(path, picture_bytes(picture_of(history), form))
         document["file"] = str(path)
         output.note(f"drawn: {path}")
     output.document("k3ctl.plot/1", document)
@@ -101,8 +103,7 @@ def _picture_path(out: str | None) -> Path | None:
         raise ConfigError(
             f"{out} is neither a .png nor a .svg", hint="name it FILE.png or FILE.svg"
         )
-    if not path.parent.is_dir():
-        raise ConfigError(f"there is no directory {path.parent}")
+    check_place(path)
     return path
 
 

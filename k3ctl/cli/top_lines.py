@@ -10,7 +10,7 @@ from k3ctl.cli.output import state_shown, unicode_shown
 from k3ctl.cli.table import Column, Columns, count, duration_us, percent, seconds, size, visible
 from k3ctl.cli.table import table as lines_of_table
 from k3ctl.cli.top_tables import DISPENSABLE, LANES, NODES, TIERS, length, rate
-from k3ctl.client.moments import local
+from k3ctl.client.moments import length_of_time, local
 
 Document = Mapping[str, Any]
 SEVERITIES = {"alert": "‼", "warning": "!", "note": "·"}
@@ -54,7 +54,7 @@ def _head(document: Document, width: int) -> list[str]:
     parts = [
         f"{document.get('pod')}",
         state,
-        f"up {_uptime(document.get('uptime_s'))}",
+        f"up {length_of_time(document.get('uptime_s') or 0.0)}",
         f"epoch {document.get('epoch')} {document.get('placement')}",
         at,
     ]
@@ -191,12 +191,3 @@ def _broken(line: str, width: int) -> list[str]:
     if visible(line) <= width:
         return [line]
     return textwrap.wrap(line, width, subsequent_indent="  ")
-
-
-def _uptime(uptime_s: float | None) -> str:
-    if uptime_s is None:
-        return "-"
-    minutes, hours = int(uptime_s // 60), int(uptime_s // 3_600)
-    if hours >= 48:
-        return f"{hours // 24} d {hours % 24} h"
-    return f"{hours} h {minutes % 60} min" if hours else f"{minutes} min"

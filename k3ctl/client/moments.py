@@ -59,9 +59,20 @@ def span(since: str, until: str, now_s: float) -> Span:
 
 
 def local(at_s: float, *, date: bool = True) -> str:
-    """A Unix second on the local clock, with its zone's offset as the date has it."""
+    """A Unix second on the local clock."""
     shown = datetime.fromtimestamp(at_s, UTC).astimezone()
     return f"{shown:%Y-%m-%d %H:%M:%S}" if date else f"{shown:%H:%M:%S}"
+
+
+def length_of_time(seconds: float) -> str:
+    """A stretch of time: 40 s, 12 min, 3 h 5 min, 2 d 4 h."""
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    if minutes < 120:
+        return f"{minutes} min"
+    hours = minutes // 60
+    return f"{hours} h {minutes % 60} min" if hours < 48 else f"{hours // 24} d {hours % 24} h"
 
 
 def _ago(words: str) -> float | None:

@@ -1,0 +1,225 @@
+"""The figures of a report: what ran, how fast, and how long it was not well. From frames and
+roll-ups."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from k3ctl.client.records import Records
+from k3d.store.frame import Frame
+
+COUNTS = ("finished", "failed", "refused", "preempted")
+
+
+@dataclass(frozen=True)
+class Spread:
+    """A figure over the span: over time, or for hops over buckets; None where it never was."""
+
+    name: str
+    unit: str
+    p50: float | None
+    p99: float | None
+    least: float | None
+    most: float | None
+    provenance: str
+    meaning: str
+
+
+@dataclass(frozen=True)
+class TierSpeed:
+    """Hops of one tier over the span."""
+
+    tier: str
+    hops: int
+    p50_us: float | None
+    p99_us: float | None
+    hit_share: float | None
+    simulated: bool
+    provenance: str
+
+
+@dataclass(frozen=True)
+class Unwell:
+    """How long a node, or the pod (node None), was in a state that is not healthy.
+
+    `most_s` is an upper bound: a frame that stands for several seconds has their worst state.
+    """
+
+    node: str | None
+    state: str
+    most_s: float
+    since_ms: int
+    until_ms: int
+    reason: str | None
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What ran. Seconds without a frame are `unrecorded_s`: the Station was down, or did not
+    record."""
+
+    pod: str
+    model: str | None
+    dtype: str | None
+    transport: str | None
+    versions: tuple[str, ...]
+    nodes: int
+    recorded_s: float
+    unrecorded_s: float
+    healthy_s: float
+    coarsest_s: float
+    """The longest stretch that one frame stands for."""
+    requests: dict[str, int | None]
+    """Finished, failed, refused, preempted; None where no frame counted them."""
+    decode_tokens: int
+    prompt_tokens: int
+    simulated: tuple[str, ...]
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def ran(records: Records, name: str) -> Ran:
+    """`name` is the pod's, should no frame say it."""
+    frames = records.frames
+    last = frames[-1] if frames else None
+    recorded = min(records.span.length_s, sum(frame.interval_s for frame in frames))
+    counts = {
+        key: _growth(frames, lambda frame, key=key: getattr(frame, key)) if frames else None
+        for key in COUNTS
+    }
+    return Ran(
+        pod=last.pod if last is not None else name,
+        model=last.model if last is not None else None,
+        dtype=last.dtype if last is not None else None,
+        transport=last.transport if last is not None else None,
+        versions=tuple(dict.fromkeys(frame.version for frame in frames)),
+        nodes=len(last.nodes) if last is not None else 0,
+        recorded_s=round(recorded, 1),
+        unrecorded_s=round(records.span.length_s - recorded, 1),
+        healthy_s=round(sum(f.interval_s for f in frames if f.state == "healthy"), 1),
+        coarsest_s=max((frame.interval_s for frame in frames), default=0.0),
+        requests=counts,
+        decode_tokens=_tokens(records, "decode"),
+        prompt_tokens=_tokens(records, "prompt"),
+        simulated=() if last is None else tuple(t.name for t in last.tiers if t.simulated),
+    )
+
+
+def spreads(records: Records) -> list[Spread]:
+    """Rates and times over the span, of the frames in which there were any."""
+    frames = records.frames
+    said = frames[-1].provenance if frames else "measured"
+
+    def of(name: str, unit: str, figure: Callable[[Frame], float | None], meaning: str) -> Spread:
+        known = [
+            (value, frame.interval_s) for frame in frames if (value := figure(frame)) is not None
+        ]
+        values = [value for value, _ in known]
+        return Spread(
+            name,
+            unit,
+            weighted_quantile(known, 0.5),
+            weighted_quantile(known, 0.99),
+            min(values, default=None),
+            max(values, default=None),
+            said,
+            meaning,
+        )
+
+    return [
+        of("decode", "tokens/s", lambda f: f.decode_tokens_per_s, "while anything was decoded"),
+        of("prompt", "tokens/s", lambda f: f.prompt_tokens_per_s, "while prompts were read"),
+        of("between tokens, p50", "us", lambda f: f.token_p50_us, "of one lane"),
+        of("between tokens, p99", "us", lambda f: f.token_p99_us, "of one lane"),
+        of("acceptance length", "tokens/round", lambda f: f.acceptance_length, "while drafting"),
+        of("lanes running", "lanes", lambda f: float(f.running), "at any time"),
+        of("requests waiting", "requests", lambda f: float(f.waiting), "at any time"),
+    ]
+
+
+def tier_speeds(records: Records) -> list[TierSpeed]:
+    """Hops from the roll-ups, hit shares from the frames."""
+    last = records.frames[-1] if records.frames else None
+    known = {} if last is None else {tier.name: tier for tier in last.tiers}
+    names = dict.fromkeys([*known, *(hop.tier for hop in records.hops)])
+    found = []
+    for name in names:
+        hops = [hop for hop in records.hops if hop.tier == name and hop.count > 0]
+        shares = [
+            (tier.hit_share, float(max(1, tier.hops)))
+            for frame in records.frames
+            for tier in frame.tiers
+            if tier.name == name and tier.hit_share is not None
+        ]
+        weight = sum(count for _, count in shares)
+        medians = [(hop.p50_us, hop.count) for hop in hops if hop.p50_us > 0]
+        counted = sum(count for _, count in medians)
+        found.append(
+            TierSpeed(
+                tier=name,
+                hops=sum(hop.count for hop in hops),
+                p50_us=sum(p * n for p, n in medians) / counted if counted else None,
+                p99_us=max((float(hop.p99_us) for hop in hops if hop.p99_us > 0), default=None),
+                hit_share=sum(s * n for s, n in shares) / weight if weight else None,
+                simulated=name in known and known[name].simulated,
+                provenance="measured" if last is None else last.provenance,
+            )
+        )
+    return found
+
+
+def unwell(frames: Sequence[Frame]) -> list[Unwell]:
+    """Nodes and the pod in each state but healthy, the longest first."""
+    found: dict[tuple[str | None, str], list[Any]] = {}
+    for frame in frames:
+        states: list[tuple[str | None, str, str | None]] = [(None, frame.state, frame.reason)]
+        states += [(node.name, node.state, node.reason) for node in frame.nodes]
+        for node, state, reason in states:
+            if state == "healthy":
+                continue
+            since_ms = frame.at_ms - round(1000 * frame.interval_s)
+            entry = found.setdefault((node, state), [0.0, since_ms, frame.at_ms, reason])
+            entry[0] += frame.interval_s
+            entry[2] = frame.at_ms
+            entry[3] = reason or entry[3]
+    listed = [
+        Unwell(node, state, round(most_s, 1), since_ms, until_ms, reason)
+        for (node, state), (most_s, since_ms, until_ms, reason) in found.items()
+    ]
+    return sorted(listed, key=lambda each: (each.node is not None, -each.most_s, each.node or ""))
+
+
+def weighted_quantile(values: Iterable[tuple[float, float]], share: float) -> float | None:
+    """The least value that `share` of the weight does not exceed; None of none."""
+    ordered = sorted((value, weight) for value, weight in values if weight > 0)
+    wanted = share * sum(weight for _, weight in ordered)
+    passed = 0.0
+    for value, weight in ordered:
+        passed += weight
+        if passed >= wanted - 1e-9:
+            return value
+    return None
+
+
+def _growth(frames: Sequence[Frame], of: Callable[[Frame], int]) -> int:
+    """How much a count grew; it begins anew with the Station."""
+    total = 0
+    before: Frame | None = None
+    for frame in frames:
+        restarted = before is not None and frame.uptime_s < before.uptime_s
+        if before is None:
+            begun_within = frame.uptime_s <= frame.interval_s
+            total += of(frame) if begun_within else 0
+        elif restarted:
+            total += of(frame)
+        else:
+            total += max(0, of(frame) - of(before))
+        before = frame
+    return total
+
+
+def _tokens(records: Records, kind: str) -> int:
+    return sum(rollup.tokens for rollup in records.tokens if rollup.kind == kind)
