@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from operator import attrgetter
+from typing import TYPE_CHECKING
 
 import click
 
@@ -11,7 +12,10 @@ from k3ctl.cli.options import Invocation, columns_options, home_options, json_op
 from k3ctl.cli.output import state_shown
 from k3ctl.cli.reasons import about
 from k3ctl.cli.table import Column, Columns, seconds, wrapped
-from k3ctl.client.health import NodeHealth, health_code, pod_health, worst
+from k3d.errors import HealthCode
+
+if TYPE_CHECKING:
+    from k3ctl.client.health import NodeHealth
 
 NODES = Columns(
     "nodes",
@@ -39,6 +43,8 @@ def health(invocation: Invocation, node: str | None) -> int:
 
     Exits with the worst state: 0 healthy, 1 degraded, 3 down, 4 unknown.
     """
+    from k3ctl.client.health import pod_health, worst
+
     output, home = invocation.output, invocation.home
     nodes = pod_health(home, node)
     # No node at all: the pod was never brought up here, or taken down.
@@ -53,7 +59,7 @@ def health(invocation: Invocation, node: str | None) -> int:
         invocation.listed((NODES, nodes), otherwise=lambda: shown)
         if not nodes:
             output.note("start one: k3ctl pod up")
-    return health_code(state)
+    return HealthCode.of(state)
 
 
 def health_lines(nodes: list[NodeHealth]) -> list[str]:

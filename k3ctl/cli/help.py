@@ -39,7 +39,7 @@ TERM=dumb are heeded; k3ctl config sets the same for good.
              dash is what is not available.
 
 For scripts: k3ctl status -Hp -o node,state,memory
-             k3ctl health --json | jq -r '.nodes[] | select(.state=="down").node'
+             k3ctl health --json | jq -r '.nodes[].state'
 
 What changes something takes --request-id ID: of all copies with one id one has
 the effect, the others say that it was done and end with 0. --lock-wait SECONDS
@@ -67,14 +67,8 @@ FILES = {
 def show_help(context: click.Context, words: tuple[str, ...]) -> None:
     """Explain a command or a topic: exit-codes, environment, formatting, files."""
     invocation: Invocation = context.obj
-    topics = {
-        "exit-codes": _exit_codes,
-        "environment": _environment,
-        "formatting": FORMATTING.strip().splitlines,
-        "files": _files,
-    }
-    if len(words) == 1 and words[0] in topics:
-        invocation.output.lines(topics[words[0]]())
+    if len(words) == 1 and words[0] in TOPICS:
+        invocation.output.lines(TOPICS[words[0]]())
         return
     root = context.find_root()
     command: click.Command = root.command
@@ -84,7 +78,7 @@ def show_help(context: click.Context, words: tuple[str, ...]) -> None:
         if found is None:
             raise ConfigError(
                 f"there is no command or topic {' '.join(words)!r}",
-                hint=f"topics: {', '.join(topics)}; commands: k3ctl --help",
+                hint=f"topics: {', '.join(TOPICS)}; commands: k3ctl --help",
             )
         command = found
         current = click.Context(command, info_name=word, parent=current)
@@ -94,7 +88,7 @@ def show_help(context: click.Context, words: tuple[str, ...]) -> None:
 def _exit_codes() -> list[str]:
     lines = ["Exit codes of k3ctl and k3d:", ""]
     for code, sentence in EXIT_SENTENCES.items():
-        lines += wrapped(f"  {int(code):>3}  {code.name:11} {sentence}", " " * 19)
+        lines += wrapped(f"  {int(code):>3}  {code.name:12} {sentence}", " " * 20)
     lines += ["", "k3ctl health and k3ctl pod status report a state instead:", ""]
     for code, sentence in HEALTH_SENTENCES.items():
         lines.append(f"  {code:>3}  {sentence}")
@@ -110,3 +104,11 @@ def _environment() -> list[str]:
 
 def _files() -> list[str]:
     return ["In the home:", ""] + [f"  {name:14} {what}" for name, what in FILES.items()]
+
+
+TOPICS = {
+    "exit-codes": _exit_codes,
+    "environment": _environment,
+    "formatting": FORMATTING.strip().splitlines,
+    "files": _files,
+}

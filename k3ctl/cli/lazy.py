@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 
 class Verb(NamedTuple):
@@ -24,6 +27,17 @@ class LazyGroup(click.Group):
         super().__init__(*arguments, **settings)
         self.verbs = verbs
 
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Names and flags, from the table: as click, without importing a command for its help."""
+        from click.shell_completion import CompletionItem
+
+        offered = [
+            CompletionItem(name, help=verb.summary)
+            for name, verb in self.verbs.items()
+            if name.startswith(incomplete)
+        ]
+        return offered + click.Command.shell_complete(self, ctx, incomplete)
+
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self.verbs)
 
@@ -31,14 +45,19 @@ class LazyGroup(click.Group):
         verb = self.verbs.get(cmd_name)
         if verb is None:
             return None
-        return getattr(importlib.import_module(verb.module), verb.attribute)
+        command = getattr(importlib.import_module(verb.module), verb.attribute)
+        if ctx.resilient_parsing:  # a shell asks what may come next
+            from k3ctl.cli.completion import teach
+
+            teach(command)
+        return command
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """As click does, but an unknown name lists the known ones."""
         name = args[0]
-        if name not in self.verbs and not name.startswith("-"):
+        if name not in self.verbs and not name.startswith("-") and not ctx.resilient_parsing:
             raise click.UsageError(
                 f"there is no command {name!r}; there are {', '.join(self.verbs)}", ctx
             )

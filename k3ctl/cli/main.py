@@ -30,6 +30,7 @@ VERBS = {
     ),
     "trace": Verb("k3ctl.cli.trace", "trace", "Record and see which experts tokens choose."),
     "health": Verb("k3ctl.cli.health", "health", "Say whether nodes make progress."),
+    "lanes": Verb("k3ctl.cli.lanes", "lanes", "Show the requests in the Station; end one."),
     "logs": Verb("k3ctl.cli.logs", "logs", "Show the daemons' logs, merged by time."),
     "check": Verb(
         "k3ctl.cli.check", "check", "See that tokens do not depend on how they are decoded."
@@ -41,6 +42,9 @@ VERBS = {
     "report": Verb("k3ctl.cli.report", "report", "Tell on one page what ran and what went wrong."),
     "config": Verb("k3ctl.cli.config", "config", "Show and check what k3ctl does by default."),
     "tui": Verb("k3ctl.cli.tui", "tui", "Open the console; so does k3ctl without a command."),
+    "completion": Verb(
+        "k3ctl.cli.completion", "completion", "Print the completion script of a shell."
+    ),
     "help": Verb("k3ctl.cli.help", "show_help", "Explain a command or a topic."),
 }
 

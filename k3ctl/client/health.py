@@ -10,7 +10,7 @@ from typing import Any
 from k3ctl.client.daemon import Daemon
 from k3ctl.client.pod_run import read_pod_run
 from k3ctl.client.processes import process_state
-from k3d.errors import HealthCode, K3Error, NotFound, TimedOut
+from k3d.errors import K3Error, NotFound, TimedOut
 from k3d.store.run_file import RunFile, RunFiles, read_run_files
 from k3d.store.secret import read_secret
 
@@ -19,12 +19,6 @@ ANSWER_S = 2.0
 SLOW_PROGRESS_S = 5.0
 STALLED_S = 30.0
 
-_CODES = {
-    "healthy": HealthCode.HEALTHY,
-    "degraded": HealthCode.DEGRADED,
-    "down": HealthCode.DOWN,
-    "unknown": HealthCode.UNKNOWN,
-}
 # From best to worst: what cannot be told is worse than what half works, a dead node worst.
 _BADNESS = ("healthy", "degraded", "unknown", "down")
 
@@ -59,10 +53,6 @@ class StationWord:
 def worst(states: list[str]) -> str:
     """The worst of some states; unknown for none."""
     return max(states, key=_BADNESS.index, default="unknown")
-
-
-def health_code(state: str) -> HealthCode:
-    return _CODES.get(state, HealthCode.UNKNOWN)
 
 
 def pod_health(home: Path, only: str | None = None) -> list[NodeHealth]:
