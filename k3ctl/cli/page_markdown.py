@@ -10,7 +10,7 @@ from k3ctl.cli.page_text import chart_lines
 WIDTH = 80
 _SPECIAL = re.compile(r"([\\`*_\[\]<>|~&$])")
 # What makes a heading, a list or a quotation at the start of a line, and nothing elsewhere.
-_STARTING = re.compile(r"^(\s*\d*)([-+#=.)])")
+_STARTING = re.compile(r"^(\s*|\s*\d+(?=[.)](?:\s|$)))([-+#=.)])")
 _BREAKS = re.compile(r"[\x00-\x1f\x7f\u2028\u2029]+")
 
 

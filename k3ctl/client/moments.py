@@ -8,12 +8,14 @@ from datetime import UTC, datetime, timedelta
 
 from k3d.errors import ConfigError
 
-UNITS_S = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 7 * 86_400}
+UNITS_S = {"w": 7 * 86_400, "d": 86_400, "h": 3_600, "m": 60, "s": 1}
 LONGEST_S = 10 * 365 * 86_400
 EXAMPLES = "write 6h, 90m, 2d, 03:12, now, or a date as in 2026-11-29T03:12"
 
-_SPAN = re.compile(r"(\d{1,9}(?:\.\d{1,6})?)\s*([smhdw])")
-_CLOCK = re.compile(r"(\d{1,2}):(\d{2})(?::(\d{2}))?")
+_NUMBER = r"(\d{1,9}(?:\.\d{1,6})?)"
+# Each unit at most once, the largest first.
+_AGO = re.compile(r"\s*".join(rf"(?:{_NUMBER}\s*{unit})?" for unit in UNITS_S), re.ASCII)
+_CLOCK = re.compile(r"(\d{1,2}):(\d{2})(?::(\d{2}))?", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -77,10 +79,11 @@ def length_of_time(seconds: float) -> str:
 
 def _ago(words: str) -> float | None:
     """The seconds of 6h, 1h30m, 2d."""
-    parts = _SPAN.findall(words)
-    if not parts or _SPAN.sub("", words).strip():
+    found = _AGO.fullmatch(words)
+    if found is None or not any(found.groups()):
         return None
-    total = sum(float(number) * UNITS_S[unit] for number, unit in parts)
+    given = zip(found.groups(), UNITS_S.values(), strict=True)
+    total = sum(float(number) * unit_s for number, unit_s in given if number)
     if total > LONGEST_S:
         raise ConfigError(f"{words[:40]!r} is longer than ten years", hint=EXAMPLES)
     return total
@@ -101,7 +104,7 @@ def _clock(words: str, now_s: float) -> float | None:
 
 
 def _date(text: str) -> float | None:
-    if not re.match(r"\d{4}-", text):
+    if not re.match(r"\d{4}-", text, re.ASCII):
         return None
     try:
         read = datetime.fromisoformat(text)

@@ -16,6 +16,7 @@ from k3d.store.frame import (
     Sensors,
     TierFrame,
 )
+from k3d.store.frame_log import FrameLog
 from k3d.store.state import StateStore
 from k3d.store.telemetry import HopRollup, TelemetryStore, TokenRollup
 
@@ -211,5 +212,16 @@ def record_rollups(home: Path, until_s: int, count: int = 360, step_s: int = 60)
     store = TelemetryStore.open_as_writer(home)
     try:
         store.record(hops=hops, tokens=tokens)
+    finally:
+        store.close()
+
+
+def record_frames(home: Path, frames: Sequence[Frame]) -> None:
+    """Write frames to telemetry.db as the Station does."""
+    store = TelemetryStore.open_as_writer(home)
+    try:
+        log = FrameLog(store)
+        for each in frames:
+            log.append(each)
     finally:
         store.close()
