@@ -13,9 +13,11 @@ from k3d.errors import ExitCode
 from k3d.node.http import NodeServer, bind
 from k3d.node.log import log_to_stderr
 from k3d.placement.pod import load_pod
+from k3d.staging.progress_file import bank_work
 from k3d.station.api import station_routes
 from k3d.station.assembly import Station, assemble
 from k3d.station.events_routes import events_routes
+from k3d.station.frame_recorder import FrameRecorder
 from k3d.station.frame_routes import frame_routes
 from k3d.station.frame_taker import FrameTaker
 from k3d.station.lanes_routes import lanes_routes
@@ -74,11 +76,16 @@ def run_station(options: Namespace) -> int:
         api = mount_api(api_listener, view, home)
         view = replace(view, api_url=api.url)
         frames = FrameTaker(view)
+        frames.bank_work.append(lambda: bank_work(home))
         scheduler.start()
         swaps.start()
         frames.start()
-        recorder = Recorder(TelemetryStore.open_as_writer(home), station.hops, scheduler)
+        telemetry = TelemetryStore.open_as_writer(home)
+        recorder = Recorder(telemetry, station.hops, scheduler)
         recorder.start()
+        frame_recorder = FrameRecorder(telemetry, store, station.use)
+        frames.told.append(frame_recorder.tell)
+        frame_recorder.start()
 
         def end_answers() -> None:
             api.drain()
@@ -113,6 +120,7 @@ def run_station(options: Namespace) -> int:
             run.remove(home)
             api.stop()
             frames.close()
+            frame_recorder.close()
             _end(station, scheduler, recorder, swaps)
             store.record_event("pod", "the Station ended", node=node.name)
     finally:

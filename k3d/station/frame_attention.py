@@ -70,8 +70,9 @@ class AttentionWatch:
                 )
 
     def _requests(self, now: _Past, pod: str) -> Iterator[Attention]:
-        recent = [each for each in self._past if each.uptime_s >= now.uptime_s - WINDOW_S]
-        failed, refused = now.failed - recent[0].failed, now.refused - recent[0].refused
+        older = [each for each in self._past if each.uptime_s <= now.uptime_s - WINDOW_S]
+        before = older[-1] if older else self._past[0]
+        failed, refused = now.failed - before.failed, now.refused - before.refused
         if failed > 0:
             yield Attention(
                 severity="alert",

@@ -81,6 +81,9 @@ class NodeWatch:
             hop_p99_us=_rounded(hops.p99_us),
             compute_us=_rounded(hops.compute_us),
             hops=hops.hops,
+            bank=now.staged.file if now.staged is not None else None,
+            filled_records=now.filling.filled if now.filling is not None else None,
+            sent_records=now.filling.sent if now.filling is not None else None,
             simulated=self._station.pod.node(now.node).simulated,
         )
 

@@ -96,6 +96,12 @@ class NodeFrame(msgspec.Struct, frozen=True, kw_only=True):
     compute_us: float | None = None
     """Mean a dispatch."""
     hops: int = 0
+    bank: str | None = None
+    """The bank on its own disk that it was filled from."""
+    filled_records: int | None = None
+    """Slices that it took from there when it joined; None where it still held them all."""
+    sent_records: int | None = None
+    """Slices that the Station sent it then."""
     simulated: bool = False
     sensors: Sensors | None = None
 

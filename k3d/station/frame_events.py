@@ -1,0 +1,88 @@
+"""What happened, as events: a matter that needs attention begins, and is over."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from k3d.store.frame import Attention, Frame
+
+KINDS = {
+    "node": "node",
+    "engine": "node",
+    "link": "link",
+    "failed": "request",
+    "refused": "request",
+    "sensors": "sensors",
+    "memory": "memory",
+    "disk": "disk",
+    "throttle": "throttle",
+    "heat": "heat",
+}
+"""Kind of a matter, its first word -> kind of its events. Others are told by whoever finds them."""
+SETTLE_S = 10.0
+"""One matter is told at most so often: a link that flaps is not ten events a second. And how long a
+Station that starts may be without its sparks."""
+
+
+class Happened(NamedTuple):
+    """An event to be recorded."""
+
+    kind: str
+    message: str
+    node: str | None
+
+
+@dataclass
+class _Matter:
+    """What was told of it last, and when, in seconds of the Station's uptime."""
+
+    told: str | None
+    told_s: float
+    sentence: str
+    subject: str
+
+
+class FrameEvents:
+    """Compares each frame with what was told before. One thread."""
+
+    def __init__(self) -> None:
+        self._matters: dict[tuple[str, str], _Matter] = {}
+
+    def look(self, frame: Frame) -> list[Happened]:
+        names = {node.name for node in frame.nodes}
+        now = {
+            (each.subject, each.kind): each
+            for each in frame.attention
+            if each.kind.partition(" ")[0] in KINDS
+        }
+        for matter, each in now.items():
+            known = self._matters.setdefault(matter, _Matter(None, 0.0, "", each.subject))
+            known.sentence = each.sentence
+        found = []
+        for matter in list(self._matters):
+            for kind, message in self._changes(matter, now.get(matter), frame.uptime_s):
+                node = matter[0] if matter[0] in names else None
+                found.append(Happened(kind, message, node))
+        return found
+
+    def _changes(
+        self, matter: tuple[str, str], now: Attention | None, uptime_s: float
+    ) -> Iterator[tuple[str, str]]:
+        known = self._matters[matter]
+        severity = now.severity if now is not None else None
+        if uptime_s - known.told_s < SETTLE_S:
+            return
+        if severity == known.told:
+            if now is None:
+                del self._matters[matter]
+            return
+        kind = KINDS[matter[1].partition(" ")[0]]
+        yield kind, known.sentence if now is not None else _over(matter, known.sentence)
+        known.told, known.told_s = severity, uptime_s
+
+
+def _over(matter: tuple[str, str], sentence: str) -> str:
+    subject, kind = matter
+    return f"{subject} is healthy again" if kind == "node" else f"over: {sentence}"
