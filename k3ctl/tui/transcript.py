@@ -28,8 +28,10 @@ class Turn:
 
     def lines(self, width: int, marks: Marks) -> list[Line]:
         """As it is shown; kept once it has ended."""
+        if not self.ended:
+            return list(self._draw(width, marks))
         key = (width, marks.ascii)
-        if key not in self._drawn or not self.ended:
+        if key not in self._drawn:
             self._drawn = {key: list(self._draw(width, marks))}
         return self._drawn[key]
 

@@ -11,7 +11,6 @@ from typing import Any, ClassVar
 from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import VerticalScroll
 from textual.widgets import ContentSwitcher
 
 from k3ctl.cli.bank_work_text import damage_error
@@ -22,6 +21,7 @@ from k3ctl.tui.figures import bar
 from k3ctl.tui.ink import Ink, Line, Span, heading, line, pad, quiet, strong
 from k3ctl.tui.pane import Pane
 from k3ctl.tui.snapshot import Snapshot
+from k3ctl.tui.widgets.detail import Detail
 from k3ctl.tui.widgets.drawing import Drawing
 from k3ctl.tui.widgets.row_table import Column, Row, RowTable
 from k3d.errors import K3Error
@@ -54,7 +54,6 @@ class BanksPane(Pane):
     DEFAULT_CSS = """
     BanksPane #banks-work { margin-bottom: 1; }
     BanksPane ContentSwitcher { height: 1fr; }
-    BanksPane #banks-detail { height: 1fr; scrollbar-size-vertical: 1; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [Binding("u", "list_anew", "list anew")]
     DEEDS: ClassVar[Sequence[Binding]] = (
@@ -81,8 +80,7 @@ class BanksPane(Pane):
         with ContentSwitcher(initial="banks-list"):
             yield RowTable(COLUMNS, lambda: self.console.marks, id="banks-list",
                            nothing="no banks in this home")  # fmt: skip
-            with VerticalScroll(id="banks-detail"):
-                yield Drawing(self._draw_bank, fit=True, id="banks-bank")
+            yield Detail(self._draw_bank, id="banks-detail")
         yield Drawing(self._draw_foot, fit=True, id="banks-foot")
 
     # What is shown
@@ -122,8 +120,9 @@ class BanksPane(Pane):
         self._redraw()
 
     def _redraw(self) -> None:
-        for name in ("#banks-work", "#banks-bank", "#banks-foot"):
+        for name in ("#banks-work", "#banks-foot"):
             self.query_one(name, Drawing).redraw()
+        self.query_one(Detail).redraw()
         if self._listed is not None:
             self.query_one(RowTable).set_rows(self._row(bank) for bank in self._listed["banks"])
 
@@ -190,8 +189,9 @@ class BanksPane(Pane):
     def _open(self, event: RowTable.Opened) -> None:
         self._opened = event.row.key
         self.query_one(ContentSwitcher).current = "banks-detail"
-        self.query_one("#banks-bank", Drawing).refresh(layout=True)
-        self.query_one("#banks-detail").focus()
+        detail = self.query_one(Detail)
+        detail.restart()
+        detail.focus()
 
     def back(self) -> bool:
         if self.query_one(ContentSwitcher).current != "banks-detail":
@@ -199,6 +199,11 @@ class BanksPane(Pane):
         self.query_one(ContentSwitcher).current = "banks-list"
         self.query_one(RowTable).focus()
         return True
+
+    def focus_first(self) -> None:
+        inside = self.query_one(ContentSwitcher).current == "banks-detail"
+        # The first time, what is in front is only settled with the next refresh.
+        self.call_after_refresh(self.query_one(Detail if inside else RowTable).focus)
 
     def action_list_anew(self) -> None:
         self._list()

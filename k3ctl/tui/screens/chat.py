@@ -127,7 +127,8 @@ class ChatPane(Pane):
         else:
             left = line(
                 Span("answering  ", "accent"), f"{heard.tokens} tokens",
-                f"  {amount(heard.tokens_per_s)} tokens/s", quiet(" (measured); esc stops"),
+                f"  {amount(heard.tokens_per_s)} tokens/s",
+                quiet(" (measured); esc stops" if width >= 72 else ""),
             )  # fmt: skip
         return [spread(left, right, width, self.console.marks.more)]
 

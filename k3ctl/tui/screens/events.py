@@ -8,7 +8,6 @@ from typing import Any, ClassVar
 from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import VerticalScroll
 from textual.widgets import ContentSwitcher
 
 from k3ctl.cli.table import count
@@ -18,6 +17,7 @@ from k3ctl.tui.filter import Filter
 from k3ctl.tui.ink import Line, Span, line, quiet, spread, strong, wrap
 from k3ctl.tui.pane import Chosen, Pane, Sheet
 from k3ctl.tui.snapshot import Snapshot
+from k3ctl.tui.widgets.detail import Detail
 from k3ctl.tui.widgets.drawing import Drawing
 from k3ctl.tui.widgets.log_view import LogView
 from k3d.errors import K3Error
@@ -29,10 +29,7 @@ _SOURCE_WORDS = {None: "events and logs", "event": "events only", "log": "logs o
 class EventsPane(Pane):
     """A journal that is followed, narrowed by level, source and filter; Enter shows all of one."""
 
-    DEFAULT_CSS = """
-    EventsPane ContentSwitcher { height: 1fr; }
-    EventsPane #events-detail { height: 1fr; scrollbar-size-vertical: 1; }
-    """
+    DEFAULT_CSS = "EventsPane ContentSwitcher { height: 1fr; }"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("f", "follow", "follow"),
         Binding("v", "level", "level"),
@@ -57,8 +54,7 @@ class EventsPane(Pane):
         yield Drawing(self._draw_head, fit=True, id="events-head")
         with ContentSwitcher(initial="events-log"):
             yield LogView(lambda: self.console.marks, id="events-log")
-            with VerticalScroll(id="events-detail"):
-                yield Drawing(self._draw_detail, fit=True, id="events-entry")
+            yield Detail(self._draw_detail, id="events-detail")
 
     @property
     def _view(self) -> LogView:
@@ -113,8 +109,9 @@ class EventsPane(Pane):
     def _open(self, event: LogView.Opened) -> None:
         self._opened = event.entry
         self.query_one(ContentSwitcher).current = "events-detail"
-        self.query_one("#events-entry", Drawing).refresh(layout=True)
-        self.query_one("#events-detail").focus()
+        detail = self.query_one(Detail)
+        detail.restart()
+        detail.focus()
 
     def _draw_detail(self, width: int, _: int) -> Sequence[Line]:
         if self._opened is None:
@@ -143,6 +140,7 @@ class EventsPane(Pane):
     def back(self) -> bool:
         if self.query_one(ContentSwitcher).current == "events-detail":
             self.query_one(ContentSwitcher).current = "events-log"
+            self._opened = None
             self._view.focus()
             return True
         return False
@@ -161,5 +159,6 @@ class EventsPane(Pane):
         return Sheet("events", columns, rows)
 
     def focus_first(self) -> None:
-        if self.query_one(ContentSwitcher).current == "events-log":
-            self._view.focus()
+        # The first time, what is in front is only settled with the next refresh.
+        view = self._view if self._opened is None else self.query_one(Detail)
+        self.call_after_refresh(view.focus)

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import Horizontal, VerticalScroll
+from textual.containers import Horizontal
 
 from k3ctl.cli.table import count, duration_us
 from k3ctl.client import swaps
@@ -21,6 +21,7 @@ from k3ctl.tui.ink import Line, Span, line, quiet, strong
 from k3ctl.tui.pane import Pane
 from k3ctl.tui.screens import placement_view as view
 from k3ctl.tui.snapshot import Snapshot
+from k3ctl.tui.widgets.detail import Detail
 from k3ctl.tui.widgets.drawing import Drawing
 from k3ctl.tui.widgets.row_table import Column, Row, RowTable
 from k3d.errors import ConfigError, K3Error, NotFound
@@ -44,7 +45,7 @@ class PlacementPane(Pane):
     PlacementPane #placement-top { margin-bottom: 1; }
     PlacementPane Horizontal { height: 1fr; }
     PlacementPane RowTable { width: 46; margin-right: 2; }
-    PlacementPane #placement-side { width: 1fr; scrollbar-size-vertical: 1; }
+    PlacementPane #placement-side { width: 1fr; }
     PlacementPane.-one RowTable { width: 1fr; margin-right: 0; }
     PlacementPane.-one #placement-side { display: none; }
     PlacementPane.-one.-side RowTable { display: none; }
@@ -85,8 +86,8 @@ class PlacementPane(Pane):
         with Horizontal():
             yield RowTable(COLUMNS, lambda: self.console.marks, id="placement-choices",
                            nothing="no policies are known")  # fmt: skip
-            with VerticalScroll(id="placement-side"):
-                yield Drawing(self._draw_side, fit=True, id="placement-lines")
+            yield Detail(self._draw_side, id="placement-side")
+        yield Drawing(self._draw_deeds, fit=True, id="placement-deeds")
 
     # What is shown
 
@@ -118,9 +119,10 @@ class PlacementPane(Pane):
     def _redraw(self) -> None:
         if not self.is_mounted:
             return
-        self.query_one("#placement-top", Drawing).redraw()
+        for name in ("#placement-top", "#placement-deeds"):
+            self.query_one(name, Drawing).redraw()
         self.query_one(RowTable).set_rows(self._row(choice) for choice in self._choices or ())
-        self.query_one("#placement-lines", Drawing).redraw()
+        self.query_one(Detail).redraw()
 
     def _row(self, choice: Choice) -> Row:
         compared = self._compared.get(choice.name)
@@ -130,7 +132,7 @@ class PlacementPane(Pane):
         if choice.name in self._weighing:
             token = line(quiet("planning"))
         elif choice.name in self._refused or choice.reason is not None:
-            token = line(Span("refused", "warn"))
+            token = line(Span("no trace" if choice.traced else "refused", "warn"))
         elif compared is not None and made is None:
             token = line(quiet("unknown"))
         else:
@@ -159,6 +161,20 @@ class PlacementPane(Pane):
         frame = self.shown.frame
         return view.top_lines(frame, self._document, self.console.marks, width)
 
+    def _draw_deeds(self, width: int, _: int) -> Sequence[Line]:
+        """The keys that change something: they are what this pane is for."""
+        if not self.console.may_write:
+            return []
+        name = self._candidate()
+        to = "" if name is None else f" to {Path(name).name}"
+        keys = (("S", f"swap{to}"), ("R", "roll back"), ("A", "abort"))
+        return [line(*(each for key, does in keys for each in
+                       (Span(key, "accent"), quiet(f" {does}   "))))]  # fmt: skip
+
+    @on(RowTable.Moved)
+    def _moved(self) -> None:
+        self.query_one("#placement-deeds", Drawing).redraw()
+
     def _draw_side(self, width: int, _: int) -> Sequence[Line]:
         marks, name = self.console.marks, self._open
         if self._plan is not None:
@@ -182,9 +198,10 @@ class PlacementPane(Pane):
     def _show_side(self, name: str | None) -> None:
         self._open, self._plan = name, None
         self.add_class("-side")
-        self.query_one("#placement-side", VerticalScroll).scroll_home(animate=False)
+        detail = self.query_one(Detail)
+        detail.restart()
         if not self.wide:
-            self.query_one("#placement-side").focus()
+            detail.focus()
         self._redraw()
 
     def action_weigh_all(self) -> None:
@@ -357,6 +374,10 @@ class PlacementPane(Pane):
         self._redraw()
 
     # Keys
+
+    def focus_first(self) -> None:
+        inside = self.has_class("-one", "-side")
+        self.query_one(Detail if inside else RowTable).focus()
 
     def back(self) -> bool:
         if self._plan is not None:

@@ -7,11 +7,24 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from k3ctl.charts.bars import bar
+from k3ctl.charts.bars import bar as bar_text
 from k3ctl.cli.placement_swap_text import ended_lines, plan_lines
 from k3ctl.cli.table import count, duration_us, percent, seconds, size
 from k3ctl.client.candidates import Candidate, Prediction
-from k3ctl.tui.ink import BLANK, Line, Span, beside, heading, line, pad, quiet, strong, wrap
+from k3ctl.tui.figures import bar
+from k3ctl.tui.ink import (
+    BLANK,
+    Line,
+    Span,
+    beside,
+    heading,
+    line,
+    pad,
+    quiet,
+    strong,
+    width_of,
+    wrap,
+)  # fmt: skip
 from k3ctl.tui.marks import Marks
 from k3ctl.tui.screens.tiers_view import ink_of
 from k3ctl.tui.widgets.heat_bins import tier_pixels, tier_sums
@@ -58,20 +71,18 @@ def top_lines(
 def swap_lines(swap: SwapFrame, marks: Marks, width: int) -> list[Line]:
     """How far a swap is: phase, wave, bytes, and why it pauses if it does."""
     share = swap.copied_bytes / swap.size_bytes if swap.size_bytes else 1.0
-    length = max(4, min(BAR, width - 60))
-    filled = bar(share, 1.0, length, marks.ascii)
-    track = marks.track * (length - len(filled))
-    lines = [
-        line(
-            Span("swapping  ", "accent"), strong(Path(swap.to).name),
-            f"  {swap.phase}, wave {swap.wave} of {swap.waves}  ",
-            Span(filled, "accent"), Span(track, "rule"),
-            f" {size(swap.copied_bytes)} of {size(swap.size_bytes)}",
-            quiet("" if swap.left_s is None else f"  {seconds(swap.left_s)} left (modelled)"),
-        )
-    ]  # fmt: skip
+    left = "" if swap.left_s is None else f"  {seconds(swap.left_s)} left (modelled)"
+    head = line(
+        Span("swapping  ", "accent"), strong(Path(swap.to).name),
+        f"  {swap.phase}, wave {swap.wave} of {swap.waves}  ",
+    )  # fmt: skip
+    told = line(f" {size(swap.copied_bytes)} of {size(swap.size_bytes)}", quiet(left))
+    if width >= 90:
+        lines = [line(head, bar(share, BAR, marks), told)]
+    else:
+        lines = [head, line(bar(share, max(4, min(BAR, width - width_of(told))), marks), told)]
     if swap.paused:
-        lines.append(line(marks.state("warning"), f" it pauses: {swap.paused}"))
+        lines.append(line(marks.state("warning"), f": it pauses, {swap.paused}"))
     return lines
 
 
@@ -105,7 +116,7 @@ def prediction_lines(
     length = max(6, min(28, width - 46))
     lines = [line("experts' time of a token ", less, quiet(" (modelled)"))]
     for word, times in (("now ", made.now), ("then", made.then)):
-        filled = bar(times.mean_us, most, length, marks.ascii)
+        filled = bar_text(times.mean_us, most, length, marks.ascii)
         lines.append(
             line(
                 quiet(f"  {word} "), Span(filled.ljust(length), "accent"),
@@ -213,7 +224,11 @@ def _map_lines(tier_of: bytes, placed: PlacementMap, marks: Marks, width: int) -
 def dry_run_lines(made: Mapping[str, Any], title: str, marks: Marks, width: int) -> list[Line]:
     """Exactly what a swap would do, as `k3ctl placement swap --dry-run` says it."""
     head = heading(f"dry run: {title}", width, line(quiet("nothing is done")), rule=marks.rule)
-    return [head, *(line(text) for text in plan_lines(made))]
+    told = plan_lines(made)
+    if not made["copies"]:
+        return [head, *(line(text) for text in told)]
+    tables = told[told.index("") :]  # what is before them is the sentence, at another width
+    return [head, *wrap(plan_sentence(made), width), *(line(text) for text in tables)]
 
 
 def plan_sentence(made: Mapping[str, Any]) -> str:

@@ -12,10 +12,12 @@ from textual.widgets import ContentSwitcher
 
 from k3ctl.cli.table import count, percent
 from k3ctl.client.experts import Experts, expert_facts, experts_of, map_of_epoch
-from k3ctl.tui.ink import BLANK, Line, Span, line, quiet, strong
+from k3ctl.tui.chrome import age
+from k3ctl.tui.ink import Line, Span, line, quiet, strong
 from k3ctl.tui.pane import Chosen, Pane, Sheet
 from k3ctl.tui.screens.tiers_view import expert_lines, ink_of, pixel_line, tier_lines
 from k3ctl.tui.snapshot import Snapshot
+from k3ctl.tui.widgets.detail import Detail
 from k3ctl.tui.widgets.drawing import Drawing
 from k3ctl.tui.widgets.expert_map import ExpertMap, HeatData, Mode
 from k3ctl.tui.widgets.heat_map import Line as HeatLine
@@ -25,6 +27,7 @@ from k3d.placement.placement_map import PlacementMap
 
 EVERY_FRAMES = 2
 """Uses are asked for with every second frame: they change slowly and are many."""
+OLD_INTERVALS = 5
 COLUMNS = (
     Column("expert", "EXPERT", right=True),
     Column("tier", "TIER"),
@@ -41,18 +44,20 @@ class TiersPane(Pane):
     DEFAULT_CSS = """
     TiersPane ContentSwitcher { height: 1fr; }
     .-tall TiersPane #tiers-top { margin-bottom: 1; }
+    TiersPane.-inside #tiers-top { display: none; }
+    .-tall TiersPane.-inside #tiers-top { display: block; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("t", "turn", "by tier or use"),
-        Binding("left,h", "layer(-1)", "layer before", show=False),
-        Binding("right,l", "layer(1)", "next layer", show=False),
+        Binding("left,h", "layer(-1)", "the one before", show=False),
+        Binding("right,l", "layer(1)", "the next one", show=False),
     ]
     HELP: ClassVar[str] = (
         "The map has a row a layer and a column an expert; where they do not all fit, a pixel "
         "stands for several. Its level is the use of the pixel's experts as a multiple of an even "
         "share: what each would have if all were used alike. Arrows move, t turns between use and "
-        "tier, Enter opens the layer and then the expert, left and right the next layer. Uses are "
-        "counted since the Station started (measured) and are not recorded."
+        "tier, Enter opens the layer and then the expert; there left and right go to the next one. "
+        "Uses are counted since the Station started (measured) and are not recorded."
     )
 
     def __init__(self, **settings: Any) -> None:
@@ -61,7 +66,7 @@ class TiersPane(Pane):
         self._data: HeatData | None = None
         self._reason: str | None = None
         self._asked_number = -EVERY_FRAMES
-        self._shown_number = 0
+        self._counted_ms = 0
         self._placed: PlacementMap | None = None
         self._layer = 0
         self._expert: int | None = None
@@ -72,7 +77,7 @@ class TiersPane(Pane):
             yield ExpertMap(lambda: self.console.marks, id="tiers-map")
             yield RowTable(COLUMNS, lambda: self.console.marks, id="tiers-layer",
                            nothing="no experts")  # fmt: skip
-            yield Drawing(self._draw_expert, id="tiers-expert")
+            yield Detail(self._draw_expert, id="tiers-expert")
         yield Drawing(self._draw_foot, id="tiers-foot", fit=True)
 
     # What is shown
@@ -101,17 +106,17 @@ class TiersPane(Pane):
                     reason = error.message
             return HeatData.of(experts_of(found, document, reason)), found, reason
 
-        number = self.shown.number
-        if console.ask("expert-use", fetch, lambda answer: self._take(answer, number), self._fail):
-            self._asked_number = number
+        at_ms = frame.at_ms
+        if console.ask("expert-use", fetch, lambda answer: self._take(answer, at_ms), self._fail):
+            self._asked_number = self.shown.number
 
-    def _take(self, answer: tuple[HeatData, PlacementMap | None, str | None], number: int) -> None:
+    def _take(self, answer: tuple[HeatData, PlacementMap | None, str | None], at_ms: int) -> None:
         data, placed, reason = answer
         if reason is not None and self._data is not None and self._data.experts.use_sums:
             # The last that was counted stays, and its age shows.
             self._reason = reason
         else:
-            self._data, self._reason, self._shown_number = data, reason, number
+            self._data, self._reason, self._counted_ms = data, reason, at_ms
         self._placed = placed
         self._redraw()
 
@@ -135,7 +140,7 @@ class TiersPane(Pane):
         if self._view == "tiers-layer":
             self.query_one(RowTable).set_rows(self._rows())
         elif self._view == "tiers-expert":
-            self.query_one("#tiers-expert", Drawing).redraw()
+            self.query_one(Detail).redraw()
         self.query_one("#tiers-foot", Drawing).redraw()
 
     def _draw_top(self, width: int, _: int) -> Sequence[Line]:
@@ -145,15 +150,30 @@ class TiersPane(Pane):
         experts, heat = self.experts, self.query_one(ExpertMap)
         if experts is None:
             return [line(quiet(self._reason or "asking for the experts"))]
-        if self._view != "tiers-map":
-            return [BLANK if self._reason is None else line(quiet(self._reason))]
+        if self._view == "tiers-layer":
+            where = f"layer {experts.layers[self._layer]}"
+            return [line(strong(where), quiet("  left and right: the layers beside it"))]
+        if self._view == "tiers-expert":
+            return [line(quiet("left and right: the experts beside it"))]
         lines = [as_spans(heat.legend())]
         under = heat.under_cursor
         if under is not None:
             lines.append(pixel_line(experts, *under))
+        old_s = self._uses_age_s
         if self._reason is not None:
-            lines.append(line(quiet(self._reason)))
+            lines.append(line(Span(self._reason, "warn" if experts.use_sums else "quiet")))
+        elif old_s is not None:
+            lines.append(line(Span(f"uses were counted {age(old_s)} ago", "warn")))
         return lines
+
+    @property
+    def _uses_age_s(self) -> float | None:
+        """How old the uses are that are shown; None while they are as new as they get."""
+        frame, experts = self.shown.frame, self.experts
+        if frame is None or experts is None or experts.use_sums is None:
+            return None
+        age_s = (frame.at_ms - self._counted_ms) / 1000 + self.shown.age_s
+        return age_s if age_s > OLD_INTERVALS * max(1.0, self.shown.interval_s) else None
 
     # One layer, one expert
 
@@ -198,7 +218,7 @@ class TiersPane(Pane):
     def _open_layer(self, position: int, expert: int) -> None:
         self._layer = position
         table = self.query_one(RowTable)
-        self.query_one(ContentSwitcher).current = "tiers-layer"
+        self._turn_to("tiers-layer")
         table.set_rows(self._rows())
         table.put_cursor(str(expert))
         table.focus()
@@ -219,13 +239,24 @@ class TiersPane(Pane):
 
     def _show_expert(self, expert: int) -> None:
         self._expert = expert
-        self.query_one(ContentSwitcher).current = "tiers-expert"
-        self.query_one("#tiers-expert", Drawing).redraw()
+        self._turn_to("tiers-expert")
+        detail = self.query_one(Detail)
+        detail.restart()
+        detail.focus()
         self._redraw()
 
+    def _turn_to(self, view: str) -> None:
+        """Show the map, a layer or an expert, which on few lines have the pane to themselves."""
+        self.query_one(ContentSwitcher).current = view
+        self.set_class(view != "tiers-map", "-inside")
+
     def action_layer(self, by: int) -> None:
+        """The layer before or after; of one expert, the expert."""
         experts = self.experts
         if experts is None or self._view == "tiers-map":
+            return
+        if self._view == "tiers-expert" and self._expert is not None:
+            self._show_expert(max(0, min(experts.count - 1, self._expert + by)))
             return
         self._layer = max(0, min(len(experts.layers) - 1, self._layer + by))
         self._redraw()
@@ -242,15 +273,16 @@ class TiersPane(Pane):
     # The console's keys
 
     def back(self) -> bool:
-        switcher, heat = self.query_one(ContentSwitcher), self.query_one(ExpertMap)
-        if switcher.current == "tiers-expert":
-            switcher.current = "tiers-layer"
+        heat = self.query_one(ExpertMap)
+        if self._view == "tiers-expert":
+            self._turn_to("tiers-layer")
             table = self.query_one(RowTable)
             table.set_rows(self._rows())
+            table.put_cursor(str(self._expert))
             table.focus()
-        elif switcher.current == "tiers-layer":
+        elif self._view == "tiers-layer":
             row = self.query_one(RowTable).row
-            switcher.current = "tiers-map"
+            self._turn_to("tiers-map")
             heat.put_cursor(self._layer, heat.expert if row is None else int(row.key))
             heat.focus()
         else:
@@ -302,10 +334,10 @@ class TiersPane(Pane):
         return Sheet("tiers", names, rows)
 
     def focus_first(self) -> None:
-        if self._view == "tiers-layer":
-            self.query_one(RowTable).focus()
-        elif self._view == "tiers-map":
-            self.query_one(ExpertMap).focus()
+        views = {"tiers-layer": RowTable, "tiers-expert": Detail}
+        view = self.query_one(views.get(self._view, ExpertMap))
+        # The first time, what is in front is only settled with the next refresh.
+        self.call_after_refresh(view.focus)
 
 
 def as_spans(runs: HeatLine) -> Line:

@@ -163,17 +163,21 @@ def _halves(grid: Grid, pixels: Pixels, rows: range, cursor: tuple[int, int] | N
         count = len(list(group))
         ink, ground = pixels.inks[top], None if alone else pixels.inks[bottom]
         if cursor is not None and column <= at < column + count:
-            runs += [Run("▀" * grid.wide * (at - column), ink, ground)] if at > column else []
+            runs += [_half(grid.wide * (at - column), ink, ground)] if at > column else []
             # The cursor takes one half; the other keeps its pixel behind it.
             on_top = cursor[0] == rows[0]
             half = "▀" if on_top else "▄"
             runs.append(Run(half * grid.wide, "strong", ground if on_top else ink, cursor=True))
             rest = column + count - at - 1
-            runs += [Run("▀" * grid.wide * rest, ink, ground)] if rest else []
+            runs += [_half(grid.wide * rest, ink, ground)] if rest else []
         else:
-            runs.append(Run("▀" * grid.wide * count, ink, ground))
+            runs.append(_half(grid.wide * count, ink, ground))
         column += count
     return runs
+
+
+def _half(columns: int, ink: Ink, ground: Ink | None) -> Run:
+    return Run("█" * columns, ink) if ink == ground else Run("▀" * columns, ink, ground)
 
 
 def _axis(grid: Grid, mark: str, cursor: tuple[int, int] | None) -> str:
