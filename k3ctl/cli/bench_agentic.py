@@ -63,13 +63,13 @@ def agentic(
     run_bench(
         invocation,
         "agentic",
-        lambda station, held_out: bench_agentic(
+        lambda station, held_out, progress: bench_agentic(
             station,
             held_out,
             workload,
             users=users,
             caches=CACHES[cache],
-            progress=invocation.output.note,
+            progress=progress,
         ),
         _report,
         _draw,

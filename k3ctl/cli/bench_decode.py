@@ -43,13 +43,13 @@ def decode(invocation: Invocation, prompts: int, tokens: int, rounds: int) -> No
     run_bench(
         invocation,
         "decode",
-        lambda station, held_out: bench_decode(
+        lambda station, held_out, progress: bench_decode(
             station,
             held_out,
             prompts=prompts,
             tokens=tokens,
             rounds=rounds,
-            progress=invocation.output.note,
+            progress=progress,
         ),
         _report,
         _draw,

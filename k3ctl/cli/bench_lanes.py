@@ -41,13 +41,13 @@ def lanes(invocation: Invocation, lanes: tuple[int, ...], tokens: int, rounds: i
     run_bench(
         invocation,
         "lanes",
-        lambda station, held_out: bench_lanes(
+        lambda station, held_out, progress: bench_lanes(
             station,
             held_out,
             lanes=lanes,
             tokens=tokens,
             rounds=rounds,
-            progress=invocation.output.note,
+            progress=progress,
         ),
         _lanes_report,
         lambda figures: plot(
@@ -77,8 +77,8 @@ def prompt(invocation: Invocation, lengths: tuple[int, ...], rounds: int) -> Non
     run_bench(
         invocation,
         "prompt",
-        lambda station, held_out: bench_prompt(
-            station, held_out, lengths=lengths, rounds=rounds, progress=invocation.output.note
+        lambda station, held_out, progress: bench_prompt(
+            station, held_out, lengths=lengths, rounds=rounds, progress=progress
         ),
         _prompt_report,
         lambda figures: plot(

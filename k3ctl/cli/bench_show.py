@@ -10,6 +10,7 @@ import click
 from k3ctl.cli import output as streams
 from k3ctl.cli.kept import keep
 from k3ctl.cli.options import Invocation
+from k3ctl.cli.progress import Progress
 from k3ctl.cli.table import wrapped
 from k3ctl.client.daemon import Daemon
 from k3ctl.client.environment import environment_of
@@ -17,7 +18,7 @@ from k3ctl.client.held_out import HeldOut, read_held_out
 
 ANSWER_S = 600.0
 Figures = dict[str, Any]
-Measure = Callable[[Daemon, HeldOut], Figures]
+Measure = Callable[[Daemon, HeldOut, Progress], Figures]
 
 
 class Numbers(click.ParamType):
@@ -58,7 +59,8 @@ def run_bench(
     with Daemon.station_of(invocation.home, timeout_s=ANSWER_S) as station:
         environment = environment_of(station.status())
         held_out = read_held_out(invocation.home, station)
-        figures = measure(station, held_out)
+        with Progress(output) as progress:
+            figures = measure(station, held_out, progress)
     receipt_id = keep(invocation, f"bench-{name}", figures, environment)
     document = {**figures, "environment": environment, "receipt": receipt_id}
     output.document(f"k3ctl.bench-{name}/1", document)

@@ -10,6 +10,7 @@ import msgspec
 from k3ctl.cli.check_text import difference_lines, report_lines
 from k3ctl.cli.kept import keep
 from k3ctl.cli.options import Invocation, home_options, json_option
+from k3ctl.cli.progress import Progress
 from k3ctl.client.check_cases import LONG_TOKENS, make_cases, make_long_cases, variants
 from k3ctl.client.check_run import Check
 from k3ctl.client.daemon import Daemon
@@ -83,8 +84,9 @@ def check(
             make_cases(held_out, prompts, min(tokens, max(1, room - 200)), samplings),
             make_long_cases(held_out, min(LONG_TOKENS, room), samplings) if pods else [],
         )
-        run.ask_plainly(station, output.note)
-        run.run_variants(station, variants(full), full, output.note)
+        with Progress(output) as progress:
+            run.ask_plainly(station, progress)
+            run.run_variants(station, variants(full), full, progress)
     few = len(run.cases) if full else POD_CASES
     skipped = None
     if pods and run.difference is None:
@@ -121,7 +123,8 @@ def _run_pods(
         "long": [case.body(None, "") for case in run.long_cases],
     }
     lines = pod_answers(invocation.home, pod, [*flags, *["--full"] * full], bodies)
-    run.read_pods(lines, few, invocation.output.note)
+    with Progress(invocation.output) as progress:
+        run.read_pods(lines, few, progress)
     return None
 
 

@@ -6,6 +6,7 @@ object a line, and the last line of stderr is the error as JSON.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -50,6 +51,8 @@ _ASCII_GLYPHS = {"healthy": "+", "degraded": "~", "down": "-", "unknown": "?"}
 
 _SPELLED = str.maketrans({"…": "...", "–": "-", "—": "-", "×": "x", "·": ".", "→": "->", "°": " "})
 _preferred: dict[str, Any] = {"colour": "auto", "ascii": False}
+
+_bar = {"shown": False}
 
 
 class ClosedPipe(Exception):
@@ -176,6 +179,11 @@ def unicode_shown() -> bool:
     return encoding == "utf8" and not os.environ.get("K3_ASCII")
 
 
+def bar_shown() -> bool:
+    """Whether progress is a bar: stderr is a terminal that can go back to a line's start."""
+    return stderr_is_terminal() and os.environ.get("TERM", "dumb") != "dumb"
+
+
 def stdout_is_terminal() -> bool:
     return sys.stdout is not None and sys.stdout.isatty()
 
@@ -195,8 +203,27 @@ def ask(question: str) -> str:
     return sys.stdin.readline()
 
 
+def draw_bar(line: str) -> None:
+    """Put a line on a terminal's stderr that the next one, or any other output, replaces."""
+    if sys.stderr is None:
+        return
+    with contextlib.suppress(OSError):
+        sys.stderr.write("\r" + _encodable(spelled(tame(line)), sys.stderr.encoding) + "\x1b[K")
+        sys.stderr.flush()
+        _bar["shown"] = True
+
+
+def clear_bar() -> None:
+    if _bar["shown"] and sys.stderr is not None:
+        _bar["shown"] = False
+        with contextlib.suppress(OSError):
+            sys.stderr.write("\r\x1b[K")
+            sys.stderr.flush()
+
+
 def write_data(text: str) -> None:
     """Write to stdout and flush. Raises ClosedPipe, or K3Error when it cannot be written."""
+    clear_bar()
     if sys.stdout is None:
         raise K3Error("standard output is closed", hint="send it somewhere, or use -q")
     try:
@@ -210,6 +237,7 @@ def write_data(text: str) -> None:
 
 def write_words(text: str) -> None:
     """Write a line to stderr, after everything on stdout; a lost stderr is not an error."""
+    clear_bar()
     if sys.stderr is None:
         return
     try:

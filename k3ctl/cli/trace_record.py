@@ -15,6 +15,7 @@ from k3ctl.cli.options import (
     json_option,
     mutation_options,
 )
+from k3ctl.cli.progress import Progress
 from k3d.errors import ConfigError, ExitCode, K3Error
 
 
@@ -76,7 +77,14 @@ def record(
     if not wait:
         return _show(invocation, begun)
     try:
-        ended = wait_for_recording(home)
+        with Progress(invocation.output) as progress:
+            ended = wait_for_recording(
+                home,
+                lambda now: progress(
+                    f"{now['tokens']:,} of {tokens:,} tokens recorded",
+                    max(now["tokens"] / tokens, now["seconds"] / seconds),
+                ),
+            )
     except KeyboardInterrupt:
         ended = end_recording(home)
     return _show(invocation, ended)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +25,12 @@ def end_recording(home: Path) -> dict[str, Any]:
         return station.change_trace("stop", {})
 
 
-def wait_for_recording(home: Path) -> dict[str, Any]:
-    """The recording once it has ended by itself."""
+def wait_for_recording(home: Path, tell: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
+    """The recording once it has ended by itself; `tell` gets it at every look before."""
     with Daemon.station_of(home) as station:
         while True:
             document = station.trace()
             if document["state"] != "recording":
                 return document
+            tell(document)
             time.sleep(POLL_S)
