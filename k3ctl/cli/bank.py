@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import click
 
-from k3ctl.cli.bank_work import VERBS
+from k3ctl.cli import bank_check, bank_make
 from k3ctl.cli.options import Invocation, home_options, json_option
 from k3d.errors import ExitCode, K3Error
 
@@ -120,5 +120,5 @@ def _embedded_model(home: Path) -> Path:
     return folder or home
 
 
-for _verb in VERBS:
+for _verb in (*bank_make.VERBS, *bank_check.VERBS):
     bank.add_command(_verb)

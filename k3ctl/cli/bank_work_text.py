@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from k3ctl.cli.table import count, cut, percent, seconds, size, table, wrapped
+from k3ctl.cli.bank_columns import BUILT, LISTED, PLANNED, STAGED, VERIFIED
+from k3ctl.cli.table import count, seconds, size, wrapped
 from k3d.errors import K3Error
 
 Document = Mapping[str, Any]
@@ -13,76 +14,62 @@ MOST_NAMED = 20
 """Damages that text names one by one; --json has all."""
 
 
-def progress_line(line: Document) -> str:
-    """One line of progress: of the whole, or node by node."""
-    if "nodes" in line:
-        parts = [f"{node['node']} {_share(node)} {_speed(node)}" for node in line["nodes"]]
-        return cut("; ".join(parts), 400)
-    what = f" {line['what']}" if line.get("what") else ""
-    return f"{line['phase']}{what}: {_share(line)} of {size(line['total_bytes'])}, {_speed(line)}"
+def progress_words(line: Document) -> str:
+    """How far work is: what is done and how fast, of the whole or of the nodes together."""
+    nodes = line.get("nodes")
+    if nodes is None:
+        what = f" {line['what']}" if line.get("what") else ""
+        found = f", {count(line['found'])} damaged" if line.get("found") else ""
+        return f"{line['phase']}{what}{found}, {_speed(line['bytes_per_s'])}"
+    rates = [node["bytes_per_s"] for node in nodes if node["phase"] == "sending"]
+    phases = [node["phase"] for node in nodes]
+    done = f"{phases.count('done')} of {len(nodes)} nodes have theirs"
+    failed = f", {phases.count('failed')} failed" if "failed" in phases else ""
+    return f"{line['phase']}: {done}{failed}, {_speed(sum(rate or 0 for rate in rates) or None)}"
+
+
+def progress_part(line: Document) -> float | None:
+    """The part that is done, 0 to 1; None where there is nothing to do."""
+    parts = line.get("nodes") or [line]
+    total = sum(part["total_bytes"] for part in parts)
+    return sum(part["bytes"] for part in parts) / total if total else None
 
 
 def plan_lines(document: Document) -> list[str]:
-    rows = [
-        [
-            bank["node"],
-            f"{bank['slice']}/{bank['slices']}",
-            bank["format"],
-            count(bank["records"]),
-            size(bank["size_bytes"]),
-            bank["state"],
-        ]
-        for bank in document["banks"]
-    ]
-    lines = table(["NODE", "SLICE", "FORMAT", "RECORDS", "SIZE", "STATE"], rows, "lrlrrl")
+    shown = ("node", "slice", "format", "records", "size", "state")
+    lines = PLANNED.lines(document["banks"], shown)
     pending = [bank["size_bytes"] for bank in document["banks"] if bank["state"] != "ready"]
     recast = any(bank["recast_from"] for bank in document["banks"])
-    words = (
-        f"{size(sum(pending))} to write into {document['folder']}, where "
-        f"{size(document['free_bytes'])} are free"
-    )
+    words = "nothing to write"
+    if pending:
+        words = (
+            f"{size(sum(pending))} to write into {document['folder']}, where "
+            f"{size(document['free_bytes'])} are free"
+        )
     if recast:
         words += "; MXFP4 is recast to NVFP4, value for value"
-    return [*lines, "", *wrapped(words)]
+    return [*lines, "", *wrapped(words), f"token {document['token']}"]
 
 
 def build_lines(document: Document) -> list[str]:
-    rows = [
-        [
-            bank["node"],
-            count(bank["records"]),
-            count(bank["kept"]),
-            count(bank["written"]),
-            size(bank["size_bytes"]),
-            "ready before" if bank["ready_before"] else "built",
-        ]
-        for bank in document["banks"]
-    ]
-    lines = table(["NODE", "RECORDS", "KEPT", "WRITTEN", "SIZE", ""], rows, "lrrrrl")
+    shown = ("node", "records", "kept", "written", "size", "state")
+    lines = BUILT.lines(document["banks"], shown)
     reasons = {bank["discarded"] for bank in document["banks"] if bank["discarded"]}
     lines += [f"begun before and not used: {reason}" for reason in sorted(reasons)]
-    return [*lines, "", *wrapped(f"in {document['folder']}, {seconds(document['time_s'])}")]
+    written = sum(bank["written_bytes"] for bank in document["banks"])
+    speed = f", {size(written / document['time_s'])}/s" if written and document["time_s"] else ""
+    words = f"measured; {size(written)} written into {document['folder']}"
+    return [*lines, "", *wrapped(f"{words}, {seconds(document['time_s'])}{speed}")]
 
 
 def stage_lines(document: Document) -> list[str]:
-    rows = []
-    for node in document["nodes"]:
-        failed = node["error"] is not None
-        rate = None
-        if node["send_s"] and node["payload_bytes"]:
-            rate = node["payload_bytes"] / node["send_s"]
-        done = "would be sent" if document["dry_run"] else "whole"
-        rows.append([
-            node["node"], count(node["kept"]), count(node["lacking"]), size(node["payload_bytes"]),
-            size(node["wire_bytes"]), "-" if rate is None else f"{size(rate)}/s",
-            "failed" if failed else "whole" if not node["lacking"] else done,
-        ])  # fmt: skip
-    headers = ["NODE", "HAD", "LACKED", "SENT", "ON THE WIRE", "RATE", ""]
-    lines = table(headers, rows, "lrrrrrl")
+    rows = [{**node, "sent": not document["dry_run"]} for node in document["nodes"]]
+    lines = STAGED.lines(rows, ("node", "had", "lacked", "sent", "wire", "rate", "state"))
     for node in document["nodes"]:
         if node["error"] is not None:
             lines += wrapped(f"{node['node']}: {node['error']['message']}")
-    return [*lines, "", f"measured; {seconds(document['time_s'])}"]
+    token = f"; token {document['token']}" if document["dry_run"] else ""
+    return [*lines, "", f"measured; {seconds(document['time_s'])}{token}"]
 
 
 def stage_error(document: Document) -> K3Error | None:
@@ -98,11 +85,7 @@ def stage_error(document: Document) -> K3Error | None:
 
 
 def verify_lines(document: Document) -> list[str]:
-    rows = [
-        [bank["node"], cut(bank["file"], 46), count(bank["records"]), bank["state"]]
-        for bank in document["banks"]
-    ]
-    lines = table(["NODE", "FILE", "RECORDS", "STATE"], rows, "llrl")
+    lines = VERIFIED.lines(document["banks"], ("node", "file", "records", "state"))
     read = sum(bank["bytes"] for bank in document["banks"])
     lines += _damage_lines(document)
     return [*lines, "", f"measured; {size(read)} read in {seconds(document['time_s'])}"]
@@ -128,21 +111,15 @@ def damage_error(document: Document) -> K3Error | None:
 
 
 def list_lines(document: Document) -> list[str]:
-    rows = [
-        [
-            bank["node"],
-            bank["model"] or cut(bank["file"], 24),
-            "-" if bank["slice"] is None else f"{bank['slice']}/{bank['slices']}",
-            (bank["map"] or "-")[:8],
-            count(bank["records"]),
-            size(bank["bytes"]),
-            _age(bank["age_s"]),
-            bank["state"],
-        ]
-        for bank in document["banks"]
-    ]
-    headers = ["NODE", "MODEL", "SLICE", "MAP", "RECORDS", "SIZE", "AGE", "STATE"]
-    return table(headers, rows, "llrlrrrl") if rows else [f"no banks in {document['folder']}"]
+    rows = document["banks"]
+    if not rows:
+        return [f"no banks in {document['folder']}"]
+    shown = ("node", "model", "slice", "map", "records", "size", "verified", "state")
+    lines = LISTED.lines(rows, shown)
+    reasons = [bank for bank in rows if bank["reason"]]
+    for bank in reasons:
+        lines += wrapped(f"{bank['node']} {bank['file']}: {bank['reason']}")
+    return lines
 
 
 def clear_lines(document: Document) -> list[str]:
@@ -153,7 +130,19 @@ def clear_lines(document: Document) -> list[str]:
             word = "removed" if file["removed"] else "remove"
         lines += wrapped(f"{word} {file['node']} {file['file']}: {file['reason']}")
     total = sum(file["bytes"] for file in document["files"] if file["remove"])
-    return [*lines, f"{size(total)} {'would be freed' if document['dry_run'] else 'freed'}"]
+    if not document["dry_run"]:
+        return [*lines, f"{size(total)} freed"]
+    return [*lines, f"{size(total)} would be freed; token {document['token']}"]
+
+
+def removal(document: Document) -> str | None:
+    """What gc would remove, as the end of a sentence; None when it is nothing."""
+    going = [file for file in document["files"] if file["remove"]]
+    if not going:
+        return None
+    files = "a file" if len(going) == 1 else f"{count(len(going))} files"
+    freed = size(sum(file["bytes"] for file in going))
+    return f"removes {files} of {freed} that no map in force needs"
 
 
 def _damage_lines(document: Document) -> list[str]:
@@ -178,19 +167,5 @@ def _way_out(damage: Document) -> str:
     return damage["unrepaired_because"] or "repair it: k3ctl bank verify --repair"
 
 
-def _share(line: Document) -> str:
-    total = line["total_bytes"]
-    return percent(line["bytes"] / total if total else 1.0)
-
-
-def _speed(line: Document) -> str:
-    rate = line["bytes_per_s"]
-    if rate is None:
-        return str(line.get("phase", "waiting"))
-    return f"{size(rate)}/s, {seconds(line['eta_s'])} left"
-
-
-def _age(age_s: float) -> str:
-    if age_s < 7200:
-        return seconds(age_s)
-    return f"{age_s / 3600:.0f} h" if age_s < 172_800 else f"{age_s / 86_400:.0f} days"
+def _speed(rate: float | None) -> str:
+    return "-" if rate is None else f"{size(rate)}/s"

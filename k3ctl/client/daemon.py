@@ -109,6 +109,10 @@ class Daemon:
         """record or stop."""
         return self._post(f"/trace/{verb}", body)
 
+    def note_event(self, event: Mapping[str, Any]) -> None:
+        """Let the Station note what a command did: kind, message, node and detail."""
+        self._post("/events", event)
+
     def shut_down(self) -> None:
         with self._sentences():
             self._check(self._client.post("/shutdown"))

@@ -15,12 +15,12 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
+from time import perf_counter
 from typing import NoReturn
-
-from blake3 import blake3
 
 from k3d.errors import BankError, Locked
 from k3d.experts.bank_file import HASH_BYTES, PREFIX, BankHeader, BankLayout, Manifest
+from k3d.experts.content_hash import content_hash
 from k3d.experts.pages import WORTH_DROPPING_BYTES, drop_pages
 
 SYNC_BYTES = 64 * 2**20
@@ -35,7 +35,8 @@ class BankWriter:
     With `wanted`, the records are known beforehand (a transfer): `put` takes those and no others.
     `wait` waits for another writer of the same bank, and `waited` says so, else that raises Locked.
     `kept` records were found whole in what an interrupted build left, each told to `progress` as
-    it is checked; `discarded` says why they could not be used.
+    it is checked; `discarded` says why they could not be used. `hash_s` grows with the time that
+    hashing takes.
     Use it as a context manager: what is not published stays to be gone on with.
     """
 
@@ -52,6 +53,7 @@ class BankWriter:
         self.layout = wanted.layout if wanted is not None else BankLayout.of(header)
         self.discarded: str | None = None
         self.waited = False
+        self.hash_s = 0.0
         self._wanted = wanted
         self._partial = path.with_name(f".{path.name}.partial")
         self._unsynced = 0
@@ -82,9 +84,11 @@ class BankWriter:
         """Write neighbouring records in one piece, from index `first` on; else as `put`."""
         size = self.layout.header.record_bytes
         count, rest = divmod(len(records), size)
+        began = perf_counter()
         digests = b"".join(
-            blake3(records[at : at + size]).digest() for at in range(0, len(records), size)
+            content_hash(records[at : at + size]) for at in range(0, len(records), size)
         )
+        self.hash_s += perf_counter() - began
         begin, end = first * HASH_BYTES, (first + count) * HASH_BYTES
         if rest or (self._wanted is not None and digests != self._wanted.hashes[begin:end]):
             raise self._damaged(first, digests)
@@ -192,7 +196,10 @@ class BankWriter:
             record = os.pread(self._descriptor, size, layout.offset(index))
             if size >= WORTH_DROPPING_BYTES:
                 drop_pages(self._descriptor, layout.offset(index), size)
-            if len(record) == size and blake3(record).digest() == digest:
+            began = perf_counter()
+            sound = len(record) == size and content_hash(record) == digest
+            self.hash_s += perf_counter() - began
+            if sound:
                 self._hashes[index * HASH_BYTES : (index + 1) * HASH_BYTES] = digest
                 everything.discard(index)
             if progress is not None:
@@ -240,7 +247,7 @@ def replace_record(
     """
     layer, expert = manifest.layout.order[index]
     what = f"bank {path.name}: the record of layer {layer} expert {expert}"
-    if blake3(record).digest() != manifest.digest(index):
+    if content_hash(record) != manifest.digest(index):
         raise BankError(
             f"{what} cannot be repaired: its source is not what the bank was built from",
             hint="fetch the shard again, or build the bank again",

@@ -8,6 +8,7 @@ from pathlib import Path
 
 LEAST_RATE = 256 * 1024
 """Slower than this a receiver would take its sender for gone."""
+A_YEAR_S = 365 * 86_400
 _UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30}
 Verbs = argparse._SubParsersAction
 
@@ -38,6 +39,11 @@ def add_bank_verbs(verbs: Verbs[argparse.ArgumentParser]) -> None:
     for parser in (plan, build):
         parser.add_argument("--no-whole", action="store_true", help="no bank of the Station")
         parser.add_argument("--no-slices", action="store_true", help="no slices of sparks")
+    for parser in (build, stage, gc):
+        parser.add_argument("--if-token", help="only from the state that this token is of")
+        parser.add_argument(
+            "--lock-wait", type=_seconds, default=0.0, help="wait so many seconds for other work"
+        )
     build.add_argument("--sums", type=Path, help="SHA-256 sums of the shards, as sha256sum's")
     for parser in (stage, verify, scrub):
         parser.add_argument("--rate", type=_rate, help="most bytes a second; 50M, 2G")
@@ -75,6 +81,16 @@ def _rate(text: str) -> float:
         raise argparse.ArgumentTypeError(
             f"{text[:40]!r} is no rate of at least {LEAST_RATE // 1024}K bytes a second"
         )
+    return value
+
+
+def _seconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 <= value <= A_YEAR_S:
+        raise argparse.ArgumentTypeError(f"{text[:40]!r} is no number of seconds")
     return value
 
 

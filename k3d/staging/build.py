@@ -39,7 +39,8 @@ class Records(Protocol):
 
 @dataclass(frozen=True)
 class BuiltBank:
-    """What building did for one bank. `kept` records were whole in an interrupted build."""
+    """What building did for one bank. `kept` records were whole in an interrupted build; `hash_s`
+    is the time that hashing took, checking what was kept included."""
 
     node: str
     path: Path
@@ -47,6 +48,8 @@ class BuiltBank:
     records: int
     kept: int
     written: int
+    written_bytes: int
+    hash_s: float
     discarded: str | None = None
 
 
@@ -69,7 +72,8 @@ def build_banks(
             writers.append(stack.enter_context(writer))
         plan = _plan(writers)
         total = sum(len(writer.missing) * writer.layout.header.record_bytes for writer in writers)
-        progress = Progress(emit, "build", total)
+        what = writers[0].path.name if len(writers) == 1 else f"{len(writers)} banks"
+        progress = Progress(emit, "build", total, what)
         written = [len(writer.missing) for writer in writers]
         for (_, _, places), record in read_ahead(plan, lambda step: records.record(*step[:2])):
             view = memoryview(record)
@@ -83,7 +87,8 @@ def build_banks(
         return [
             BuiltBank(
                 bank.node, bank.path, writer.layout.size_bytes, writer.layout.count,
-                writer.kept, count, writer.discarded,
+                writer.kept, count, count * writer.layout.header.record_bytes, writer.hash_s,
+                writer.discarded,
             )
             for bank, writer, count in zip(wanted, writers, written, strict=True)
         ]  # fmt: skip

@@ -46,6 +46,7 @@ def _bank(banks: Path, placed: PlacedBank, log: ExaminedLog) -> dict[str, Any]:
         "records": len(bank.order),
         "content": bank.content_digest,
         "verified_s": note.verified_s,
+        "verified_age_s": _age(note.verified_s),
         "scrub_rounds": note.rounds,
     }
 
@@ -69,5 +70,10 @@ def _row(node: str, path: Path, state: str) -> dict[str, Any]:
         "bytes": found.st_size,
         "age_s": round(max(0.0, time.time() - found.st_mtime), 3),
         "verified_s": None,
+        "verified_age_s": None,
         "scrub_rounds": 0,
     }
+
+
+def _age(at_s: float | None) -> float | None:
+    return None if at_s is None else round(max(0.0, time.time() - at_s), 3)

@@ -17,11 +17,13 @@ from k3d.store.home import banks_directory
 
 @dataclass(frozen=True)
 class PodBanks:
-    """A pod with its checkpoint open, and the banks that it needs under a placement."""
+    """A pod with its checkpoint open, and the banks that it needs under a placement: `everything`,
+    and those `wanted` by --no-whole and --no-slices."""
 
     pod: PodDescription
     checkpoint: Checkpoint
     placement: PlacementMap
+    everything: list[WantedBank]
     wanted: list[WantedBank]
     as_nvfp4: bool
 
@@ -40,13 +42,11 @@ def pod_banks(home: Path, options: Namespace) -> PodBanks:
     policy = load_policy(options.placement or pod.placement, home)
     placement = plan(config.moe_layers, config.experts, pod.slots, policy)
     as_nvfp4 = not options.as_released
-    wanted = wanted_banks(
-        checkpoint,
-        pod,
-        placement,
-        banks_directory(home),
-        as_nvfp4=as_nvfp4,
-        whole=not getattr(options, "no_whole", False),
-        slices=not getattr(options, "no_slices", False),
-    )
-    return PodBanks(pod, checkpoint, placement, wanted, as_nvfp4)
+    everything = wanted_banks(checkpoint, pod, placement, banks_directory(home), as_nvfp4=as_nvfp4)
+    unwanted = {
+        is_slice
+        for flag, is_slice in (("no_whole", False), ("no_slices", True))
+        if getattr(options, flag, False)
+    }
+    wanted = [bank for bank in everything if bank.is_slice not in unwanted]
+    return PodBanks(pod, checkpoint, placement, everything, wanted, as_nvfp4)

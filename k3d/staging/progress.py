@@ -11,19 +11,33 @@ EVERY_S = 0.5
 Emit = Callable[[dict[str, Any]], None]
 
 
+def both(one: Emit, other: Emit) -> Emit:
+    """An Emit that tells two."""
+
+    def emit(line: dict[str, Any]) -> None:
+        one(line)
+        other(line)
+
+    return emit
+
+
 def say_nothing(_line: dict[str, Any]) -> None:
     """An Emit for whoever wants no progress."""
 
 
 @dataclass
 class Progress:
-    """Counts bytes of one phase of `total_bytes` and emits at most a line every EVERY_S."""
+    """Counts bytes of one phase of `total_bytes` and emits at most a line every EVERY_S.
+
+    `what` is NODE/FILE, or words; `found` counts what was damaged.
+    """
 
     emit: Emit
     phase: str
     total_bytes: int
     what: str | None = None
     done_bytes: int = 0
+    found: int = 0
 
     def __post_init__(self) -> None:
         self._began_s = monotonic()
@@ -46,6 +60,7 @@ class Progress:
             "total_bytes": self.total_bytes,
             "bytes_per_s": rate,
             "eta_s": eta_of(self.total_bytes - self.done_bytes, rate),
+            "found": self.found,
         }
 
 

@@ -162,7 +162,7 @@ class Transfer:
             self._channel.send(Wanted(runs_of(lacking), writer.kept, writer.discarded))
             self._take(runs_of(lacking), writer.put_run)
             writer.publish()
-        self._channel.send(Stored(self._layout.count, 0))
+        self._channel.send(Stored(self._layout.count, 0, writer.hash_s))
 
     def mend(self) -> None:
         """A bank that is there: what does not match its hash is sent again."""

@@ -43,6 +43,8 @@ class Sent:
     discarded: str | None = None
     lacking: int = 0
     """Records that the receiver lacked."""
+    hash_s: float = 0.0
+    """Time that hashing took there."""
 
 
 def send_bank(
@@ -117,6 +119,7 @@ def _sent(channel: Channel, pour: _Pour, wanted: Wanted, began: float, stored: S
         send_s=monotonic() - began,
         discarded=wanted.discarded,
         lacking=sum(count for _, count in wanted.runs),
+        hash_s=stored.hash_s,
     )
 
 

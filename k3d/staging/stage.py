@@ -44,6 +44,7 @@ class StagedNode:
         rate = rate_of(self.moved_bytes, monotonic() - self.began_s)
         return {
             "node": self.node,
+            "file": self.path.name,
             "phase": self.phase,
             "bytes": self.moved_bytes,
             "total_bytes": self.total_bytes,

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from argparse import Namespace
+from dataclasses import dataclass
 from pathlib import Path
 
 from k3d.errors import BankError, ConfigError
 from k3d.staging.pace import Pace
-from k3d.staging.pod_banks import pod_banks
+from k3d.staging.plan_token import banks_token, require_token
+from k3d.staging.pod_banks import PodBanks, pod_banks
 from k3d.staging.progress import Emit
 from k3d.staging.stage import (
     StagedNode,
@@ -19,10 +21,19 @@ from k3d.staging.stage import (
 from k3d.store.home import read_secret
 
 
-def run_stage(home: Path, options: Namespace, emit: Emit) -> list[StagedNode]:
-    """Send what was built. Raises K3Error before anything is sent; later each node has its own."""
-    secret = read_secret(home)
+@dataclass(frozen=True)
+class StagePlan:
+    """The pod's banks, which of them go where, and where those of this machine are told later."""
+
+    found: PodBanks
+    banks: dict[str, Path]
+    addresses: dict[str, str | None]
+
+
+def plan_stage(home: Path, options: Namespace) -> StagePlan:
+    """Raises K3Error for what cannot be sent, PlanStale for a token of another state."""
     found = pod_banks(home, options)
+    require_token(options.if_token, banks_token(found))
     named = _addresses(options.to)
     nodes = chosen_sparks(found.pod, options.node)
     for name in named:
@@ -35,11 +46,17 @@ def run_stage(home: Path, options: Namespace, emit: Emit) -> list[StagedNode]:
                 hint="build it: k3ctl bank build",
             )
     addresses = {node: named.get(node) or receiver_address(found.pod.node(node)) for node in banks}
-    local = [node for node, address in addresses.items() if address is None]
+    return StagePlan(found, banks, addresses)
+
+
+def send_staged(home: Path, options: Namespace, plan: StagePlan, emit: Emit) -> list[StagedNode]:
+    """Send what was built. Raises K3Error before anything is sent; later each node has its own."""
+    secret = read_secret(home)
+    local = [node for node, address in plan.addresses.items() if address is None]
     with local_receivers(home, options.pod, local) as here:
-        where = {node: address or here[node] for node, address in addresses.items()}
+        where = {node: address or here[node] for node, address in plan.addresses.items()}
         pace = Pace(options.rate)
-        return stage(banks, where, secret, pace, emit, look_only=options.dry_run)
+        return stage(plan.banks, where, secret, pace, emit, look_only=options.dry_run)
 
 
 def _addresses(named: list[str]) -> dict[str, str]:

@@ -65,6 +65,7 @@ def verify_bank(
         bank = Bank(placed.path)
     except BankError as error:
         examined.damages = _manifest_damages(placed, error)
+        progress.found += len(examined.damages)
         return examined
     try:
         if model_of(placed.path.name, bank.header) is None:
@@ -81,6 +82,7 @@ def verify_bank(
                 examined.damages.append(
                     Damage(placed.node, placed.path, "record", reason, *bank.order[index])
                 )
+                progress.found += 1
             examined.records += 1
             examined.size_bytes += size
             progress.add(size)

@@ -64,8 +64,6 @@ def wanted_banks(
     banks: Path,
     *,
     as_nvfp4: bool,
-    whole: bool = True,
-    slices: bool = True,
 ) -> list[WantedBank]:
     """The banks of a pod, the Station's first, sized right but with facts still to be read."""
     shape = planned_shape(checkpoint, as_nvfp4=as_nvfp4)
@@ -80,13 +78,11 @@ def wanted_banks(
         recast_from="mxfp4" if recast else None,
     )
     name = checkpoint.folder.name
-    found = []
-    if whole:
-        others = {n: bytes(HASH_BYTES) for n in checkpoint.names() if EXPERTS not in n}
-        header = msgspec.structs.replace(common, weights=others)
-        found.append(WantedBank(pod.station.name, banks / bank_name(name, header), header))
+    others = {n: bytes(HASH_BYTES) for n in checkpoint.names() if EXPERTS not in n}
+    header = msgspec.structs.replace(common, weights=others)
+    found = [WantedBank(pod.station.name, banks / bank_name(name, header), header)]
     experts = [(layer, expert) for _, layer, expert in placement.experts_in(SPARK_TIER)]
-    if not slices or not experts:
+    if not experts:
         return found
     held = held_mask(shape, experts)
     for index, spark in enumerate(pod.sparks):

@@ -93,6 +93,8 @@ class Stored(msgspec.Struct, frozen=True, tag="stored"):
 
     records: int
     repaired: int
+    hash_s: float = 0.0
+    """Time that hashing took there."""
 
 
 class Refused(msgspec.Struct, frozen=True, tag="refused"):

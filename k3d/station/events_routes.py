@@ -1,6 +1,8 @@
-"""Route of what happened: GET /events?since_id=&limit=&node=."""
+"""Routes of what happened: GET /events?since_id=&limit=&node=, and POST /events from k3ctl."""
 
 from __future__ import annotations
+
+from typing import Annotated, Any
 
 import msgspec
 from starlette.concurrency import run_in_threadpool
@@ -13,6 +15,15 @@ from k3d.store.state import StateStore
 
 DEFAULT_LIMIT = 200
 MOST = 5000
+
+
+class EventBody(msgspec.Struct, frozen=True):
+    """What a command did that the Station did not see, as POST /events takes it."""
+
+    kind: Annotated[str, msgspec.Meta(min_length=1, max_length=40)]
+    message: Annotated[str, msgspec.Meta(min_length=1, max_length=2000)]
+    node: Annotated[str, msgspec.Meta(max_length=200)] | None = None
+    detail: dict[str, Any] | None = None
 
 
 def events_routes(store: StateStore) -> list[Route]:
@@ -30,7 +41,18 @@ def events_routes(store: StateStore) -> list[Route]:
         document = {"schema": "k3d.events/1", "events": found}
         return Response(msgspec.json.encode(document), media_type="application/json")
 
-    return [Route("/events", show)]
+    async def note(http: HttpRequest) -> Response:
+        try:
+            event = msgspec.json.decode(await http.body(), type=EventBody)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise ConfigError(f"the event cannot be read: {error}") from None
+        number = await run_in_threadpool(
+            store.record_event, event.kind, event.message, node=event.node, detail=event.detail
+        )
+        document = {"schema": "k3d.event/1", "id": number}
+        return Response(msgspec.json.encode(document), media_type="application/json")
+
+    return [Route("/events", show), Route("/events", note, methods=["POST"])]
 
 
 def _number(text: str | None, key: str, missing: int) -> int:
