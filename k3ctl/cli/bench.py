@@ -9,8 +9,8 @@ import click
 import msgspec
 
 from k3ctl.cli.lazy import LazyGroup, Verb
-from k3ctl.cli.options import Invocation, home_options, json_option
-from k3ctl.cli.table import duration_us, table
+from k3ctl.cli.options import Invocation, columns_options, home_options, json_option
+from k3ctl.cli.table import Column, Columns, duration_us, table
 from k3ctl.client.daemon_log import last_sentence
 from k3ctl.client.processes import daemon_command
 from k3ctl.client.receipts import NewReceipt, keep_receipt
@@ -23,6 +23,25 @@ VERBS = {
     "prompt": Verb("k3ctl.cli.bench_lanes", "prompt", "Prompts by their length."),
     "agentic": Verb("k3ctl.cli.bench_agentic", "agentic", "Long conversations of many turns."),
 }
+
+
+SIDES = Columns(
+    "sides",
+    (
+        Column("side", "side"),
+        Column("tokens_per_s", "tokens_per_s", right=True),
+        Column("ratio", "ratio", right=True),
+    ),
+)
+HOPS = Columns(
+    "hops",
+    (
+        Column("tier", "tier"),
+        Column("side", "side"),
+        Column("hop_p50", "p50", duration_us, right=True),
+        Column("hop_p99", "p99", duration_us, right=True),
+    ),
+)
 
 
 @click.group(cls=LazyGroup, verbs=VERBS)
@@ -52,6 +71,7 @@ def bench() -> None:
 )
 @click.option("--transport", type=click.Choice(["shm", "tcp"]), help="Of the spark processes.")
 @click.option("--placement", metavar="NAME|FILE", help="Placement policy.")
+@columns_options(SIDES, HOPS)
 @home_options
 @json_option
 @click.pass_obj
@@ -89,7 +109,14 @@ def bench_pod(
         output.note(f"the receipt was not kept: {error.message}")
     schema = str(figures.pop("schema", "k3d.bench-pod/1"))
     output.document(schema, {**figures, "environment": environment, "receipt": receipt_id})
-    output.lines(_report(figures, receipt_id))
+    rates, ratios = figures["tokens_per_s"], figures["ratio"]
+    sides = [
+        {"side": side, "tokens_per_s": rate, "ratio": ratios.get(side)}
+        for side, rate in rates.items()
+    ]
+    invocation.listed(
+        (SIDES, sides), (HOPS, _hops(figures)), otherwise=lambda: _report(figures, receipt_id)
+    )
 
 
 def measure_with_k3d(arguments: list[str]) -> dict[str, Any]:
@@ -122,17 +149,20 @@ def _report(figures: dict[str, Any], receipt_id: str | None) -> list[str]:
         for side, rate in rates.items()
     ]
     lines = table(["SIDE", "TOKENS/S", f"{over.upper()} / SIDE"], rows, "lrr")
-    hops = [
-        [tier, side, duration_us(hop["p50"]), duration_us(hop["p99"])]
-        for side, tiers in figures["hop_us"].items()
-        for tier, hop in tiers.items()
-        if hop is not None
-    ]
-    lines += ["", *table(["TIER", "SIDE", "HOP P50", "HOP P99"], hops, "llrr"), ""]
+    lines += ["", *HOPS.lines(_hops(figures)), ""]
     label = f"{figures['provenance']}; pod {figures['pod']}, {figures['sparks']} sparks"
     simulated = ", simulated tiers" if figures["simulated"] else ""
     kept = f"; receipt {receipt_id}" if receipt_id else ""
     return [*lines, f"{label}{simulated}, same tokens on every side{kept}"]
+
+
+def _hops(figures: dict[str, Any]) -> list[dict[str, Any]]:
+    return [
+        {"tier": tier, "side": side, **hop}
+        for side, tiers in figures["hop_us"].items()
+        for tier, hop in tiers.items()
+        if hop is not None
+    ]
 
 
 def _failure(what: str, done: subprocess.CompletedProcess[str]) -> K3Error:

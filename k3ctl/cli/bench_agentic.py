@@ -6,12 +6,21 @@ from typing import Any
 
 import click
 
-from k3ctl.cli.bench_show import Numbers, milliseconds, number, run_bench
-from k3ctl.cli.options import Invocation, home_options, json_option
+from k3ctl.cli.bench_show import Numbers, milliseconds, number, of_answers, run_bench
+from k3ctl.cli.options import Invocation, columns_options, home_options, json_option
 from k3ctl.cli.plot_text import plot
-from k3ctl.cli.table import percent, table
+from k3ctl.cli.table import Column, Columns, percent, table
 from k3ctl.client.bench_agentic import Workload, bench_agentic
 
+POINTS = Columns(
+    "points",
+    (
+        Column("users", "users", right=True),
+        Column("cache", "cache"),
+        *of_answers(),
+        Column("cached_share", "cached_share", percent, right=True),
+    ),
+)
 CACHES = {"on": (True,), "off": (False,), "both": (True, False)}
 
 
@@ -40,6 +49,7 @@ CACHES = {"on": (True,), "off": (False,), "both": (True, False)}
     "--cache", type=click.Choice(list(CACHES)), default="both", show_default=True,
     help="With the prefix cache, without, or both.",
 )  # fmt: skip
+@columns_options(POINTS)
 @home_options
 @json_option
 @click.pass_obj
@@ -73,6 +83,7 @@ def agentic(
         ),
         _report,
         _draw,
+        POINTS,
     )
 
 

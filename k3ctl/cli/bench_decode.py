@@ -7,10 +7,18 @@ from typing import Any
 import click
 
 from k3ctl.cli.bench_show import milliseconds, number, run_bench
-from k3ctl.cli.options import Invocation, home_options, json_option
+from k3ctl.cli.options import Invocation, columns_options, home_options, json_option
 from k3ctl.cli.plot_text import plot
-from k3ctl.cli.table import count, percent, table
+from k3ctl.cli.table import Column, Columns, count, percent, table
 from k3ctl.client.bench_decode import bench_decode
+
+PASSES = Columns(
+    "passes",
+    (
+        Column("rows", "rows", number, right=True),
+        Column("pass_ms", "pass_ms", number, right=True),
+    ),
+)
 
 
 @click.command("decode")
@@ -31,6 +39,7 @@ from k3ctl.client.bench_decode import bench_decode
     show_default=True,
     help="Rounds of both sides, in turns; the medians are shown.",
 )
+@columns_options(PASSES)
 @home_options
 @json_option
 @click.pass_obj
@@ -53,6 +62,7 @@ def decode(invocation: Invocation, prompts: int, tokens: int, rounds: int) -> No
         ),
         _report,
         _draw,
+        PASSES,
     )
 
 

@@ -6,11 +6,23 @@ from typing import Any
 
 import click
 
-from k3ctl.cli.bench_show import Numbers, milliseconds, number, run_bench
-from k3ctl.cli.options import Invocation, home_options, json_option
+from k3ctl.cli.bench_show import Numbers, median_s, milliseconds, number, of_answers, run_bench
+from k3ctl.cli.options import Invocation, columns_options, home_options, json_option
 from k3ctl.cli.plot_text import plot
-from k3ctl.cli.table import count, table
+from k3ctl.cli.table import Column, Columns, count, table
 from k3ctl.client.bench_lanes import bench_lanes, bench_prompt
+
+LANES = Columns("points", (Column("lanes", "lanes", right=True), *of_answers()))
+PROMPTS = Columns(
+    "points",
+    (
+        Column("prompt_tokens", "prompt_tokens", count, right=True),
+        Column("cache", "cache"),
+        median_s("ttft_s"),
+        Column("tokens_per_s", "tokens_per_s", number, right=True),
+        Column("cached_tokens", "cached_tokens", count, right=True),
+    ),
+)
 
 
 @click.command("lanes")
@@ -30,6 +42,7 @@ from k3ctl.client.bench_lanes import bench_lanes, bench_prompt
     help="Tokens that every lane writes.",
 )
 @click.option("--rounds", type=click.IntRange(1, 1000), default=1, show_default=True)
+@columns_options(LANES)
 @home_options
 @json_option
 @click.pass_obj
@@ -53,6 +66,7 @@ def lanes(invocation: Invocation, lanes: tuple[int, ...], tokens: int, rounds: i
         lambda figures: plot(
             _by(figures, "decoding", "lanes", "tokens_per_s_total"), "lanes", "tokens/s of all"
         ),
+        LANES,
     )
 
 
@@ -66,6 +80,7 @@ def lanes(invocation: Invocation, lanes: tuple[int, ...], tokens: int, rounds: i
     help="Tokens of the prompts.",
 )
 @click.option("--rounds", type=click.IntRange(1, 1000), default=2, show_default=True)
+@columns_options(PROMPTS)
 @home_options
 @json_option
 @click.pass_obj
@@ -84,6 +99,7 @@ def prompt(invocation: Invocation, lengths: tuple[int, ...], rounds: int) -> Non
         lambda figures: plot(
             _by(figures, "cache", "prompt_tokens", "tokens_per_s"), "tokens", "prompt tokens/s"
         ),
+        PROMPTS,
     )
 
 

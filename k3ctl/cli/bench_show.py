@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -11,7 +12,7 @@ from k3ctl.cli import output as streams
 from k3ctl.cli.kept import keep
 from k3ctl.cli.options import Invocation
 from k3ctl.cli.progress import Progress
-from k3ctl.cli.table import wrapped
+from k3ctl.cli.table import Column, Columns, wrapped
 from k3ctl.client.daemon import Daemon
 from k3ctl.client.environment import environment_of
 from k3ctl.client.held_out import HeldOut, read_held_out
@@ -53,8 +54,12 @@ def run_bench(
     measure: Measure,
     report: Callable[[Figures], list[str]],
     draw: Callable[[Figures], list[str]],
+    points: Columns,
 ) -> None:
-    """Measure through the running Station and show it. The plot is for terminals only."""
+    """Measure through the running Station and show it. The plot is for terminals only.
+
+    `points` are the columns of the figures' points, for -H, -p and -o.
+    """
     output = invocation.output
     with Daemon.station_of(invocation.home, timeout_s=ANSWER_S) as station:
         environment = environment_of(station.status())
@@ -64,14 +69,24 @@ def run_bench(
     receipt_id = keep(invocation, f"bench-{name}", figures, environment)
     document = {**figures, "environment": environment, "receipt": receipt_id}
     output.document(f"k3ctl.bench-{name}/1", document)
-    output.lines(report(figures))
-    if output.text_wanted and streams.stdout_is_terminal():
-        output.text()
-        output.lines(draw(figures))
-    output.text()
-    output.lines(wrapped(_label(figures, environment, receipt_id)))
-    for metric, meaning in figures["definitions"].items():
-        output.lines(wrapped(f"{metric}: {meaning}"))
+    label = _label(figures, environment, receipt_id)
+    invocation.listed(
+        (points, _points(figures)),
+        otherwise=lambda: _lines(figures, report(figures), draw, label),
+    )
+
+
+def _points(figures: Figures) -> list[Figures]:
+    """The points measured; of decode those of the passes."""
+    return figures.get("points") or figures["pass"]["points"]
+
+
+def _lines(
+    figures: Figures, report: list[str], draw: Callable[[Figures], list[str]], label: str
+) -> list[str]:
+    plot = ["", *draw(figures)] if streams.stdout_is_terminal() else []
+    defined = [wrapped(f"{metric}: {what}") for metric, what in figures["definitions"].items()]
+    return [*report, *plot, "", *wrapped(label), *itertools.chain(*defined)]
 
 
 def _label(figures: Figures, environment: Figures, receipt_id: str | None) -> str:
@@ -84,6 +99,23 @@ def _label(figures: Figures, environment: Figures, receipt_id: str | None) -> st
         f"{environment['pod']}, {environment['sparks']} sparks over {environment['transport']}"
         f"{simulated}; {environment['cores']} cores, load {environment['load_1m']}; prompts from "
         f"{figures['prompts_from']}{kept}"
+    )
+
+
+def median_s(name: str) -> Column:
+    """The median of times in seconds, shown in milliseconds."""
+    return Column(name, lambda point: point[name]["p50"], milliseconds, right=True)
+
+
+def of_answers() -> tuple[Column, ...]:
+    """Columns that points of whole answers have."""
+    return (
+        Column("decoding", "decoding"),
+        Column("tokens_per_s_user", "tokens_per_s_user", number, right=True),
+        Column("tokens_per_s_total", "tokens_per_s_total", number, right=True),
+        median_s("ttft_s"),
+        median_s("tpot_s"),
+        Column("acceptance_length", "acceptance_length", number, right=True),
     )
 
 

@@ -7,14 +7,37 @@ import click
 from k3ctl.cli.options import (
     Invocation,
     Seconds,
+    columns_options,
     home_options,
     json_option,
     mutation_options,
 )
 from k3ctl.cli.reasons import together, without_name
 from k3ctl.cli.status import status
+from k3ctl.cli.table import Column, Columns, count, size
 from k3d.errors import ExitCode, K3Error
 
+NODES = Columns(
+    "nodes",
+    (
+        Column("node", "node"),
+        Column("role", "role"),
+        Column("outcome", "outcome"),
+        Column("reason", "reason"),
+        Column("pid", "pid", right=True),
+    ),
+)
+TIERS = Columns(
+    "tiers (with --dry-run)",
+    (
+        Column("tier", "tier"),
+        Column("node", "node"),
+        Column("host", "host"),
+        Column("slots", "slots", count, right=True),
+        Column("experts", "experts", count, right=True),
+        Column("memory", "memory_bytes", size, right=True),
+    ),
+)
 LOCK_WAIT = "How long to wait for another pod up or down."
 ANSWER_S = 2.0
 """A Station that does not say within this what it is doing is not asked about it."""
@@ -50,6 +73,7 @@ pod.add_command(status)
     lock_wait=LOCK_WAIT,
     names=("description", "placement"),
 )
+@columns_options(NODES, TIERS)
 @home_options
 @json_option
 @click.pass_obj
@@ -81,12 +105,13 @@ def up(
         from k3ctl.cli.pod_plan_text import plan_lines
 
         output.document("k3ctl.pod-plan/1", plan.as_json())
-        output.lines(plan_lines(plan))
+        invocation.listed((TIERS, map(vars, plan.tiers)), otherwise=lambda: plan_lines(plan))
         return ExitCode.OK
     set_up_home(home)
 
     def tell(outcome: Outcome) -> None:
-        output.text(_outcome_line(outcome.node, outcome.outcome, outcome.reason))
+        if invocation.columns is None:
+            output.text(_outcome_line(outcome.node, outcome.outcome, outcome.reason))
 
     outcomes = bring_up(
         home,
@@ -100,6 +125,7 @@ def up(
     if not wait:
         for outcome in outcomes:
             tell(outcome)
+    invocation.listed((NODES, map(vars, outcomes)), otherwise=list)
     code = exit_code(outcomes)
     output.document(
         "k3ctl.pod-up/1",
@@ -120,6 +146,7 @@ def up(
     help="How long a daemon may take to end before it is killed.",
 )
 @mutation_options(asks=lambda invocation, _: requests_under_way(invocation), lock_wait=LOCK_WAIT)
+@columns_options(NODES)
 @home_options
 @json_option
 @click.pass_obj
@@ -134,13 +161,14 @@ def down(invocation: Invocation, deadline: float, lock_wait: float) -> int:
     output = invocation.output
 
     def tell(departure: Departure) -> None:
-        output.text(_outcome_line(departure.node, departure.outcome, departure.reason))
+        if invocation.columns is None:
+            output.text(_outcome_line(departure.node, departure.outcome, departure.reason))
 
     departures = take_down(
         invocation.home, deadline_s=deadline, lock_wait_s=lock_wait, progress=tell
     )
-    if not departures:
-        output.text(f"no pod runs in {invocation.home}")
+    nothing = [] if departures else [f"no pod runs in {invocation.home}"]
+    invocation.listed((NODES, map(vars, departures)), otherwise=lambda: nothing)
     output.document("k3ctl.pod-down/1", {"nodes": [vars(departure) for departure in departures]})
     failed = [departure for departure in departures if departure.outcome == "failed"]
     if not failed:

@@ -35,9 +35,10 @@ class Column:
     def value(self, row: Any) -> Any:
         return row.get(self.of) if isinstance(self.of, str) else self.of(row)
 
-    def cell(self, row: Any, *, exact: bool = False) -> str:
+    def cell(self, row: Any, *, exact: bool = False, words: bool = False) -> str:
+        """`exact` numbers, and `words` as they are: a state without its glyph."""
         value = self.value(row)
-        if exact or self.shown is None:
+        if exact or self.shown is None or (words and isinstance(value, str)):
             return plain(value)
         return self.shown(value)
 
@@ -88,7 +89,9 @@ def listing(
 ) -> list[str]:
     """Lines of a table. Without a header its cells are separated by one tab and nothing is
     aligned; exact cells are whole numbers of base units."""
-    cells = [[column.cell(row, exact=exact) for column in columns] for row in rows]
+    cells = [
+        [column.cell(row, exact=exact, words=not header) for column in columns] for row in rows
+    ]
     if not header:
         return ["\t".join(map(untabbed, row)) for row in cells]
     right = "".join("r" if column.right else "l" for column in columns)

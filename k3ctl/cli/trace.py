@@ -9,10 +9,12 @@ import click
 
 from k3ctl.cli.options import (
     Invocation,
+    columns_options,
     home_options,
     json_option,
     mutation_options,
 )
+from k3ctl.cli.trace_columns import LAYERS, SHARED
 from k3ctl.cli.trace_record import record
 from k3d.errors import CheckpointError
 
@@ -28,6 +30,7 @@ trace.add_command(record)
 @trace.command()
 @click.argument("file", metavar="TRACE")
 @click.option("--layers", is_flag=True, help="A line a layer, too.")
+@columns_options(LAYERS)
 @home_options
 @json_option
 @click.pass_obj
@@ -42,8 +45,11 @@ def show(invocation: Invocation, file: str, layers: bool) -> None:
 
     read = read_trace(Path(file), with_weights=False)
     figures = stats(read)
-    invocation.output.document("k3ctl.trace-show/1", show_document(read.header, figures))
-    invocation.output.lines(show_lines(read.header, figures, layers))
+    document = show_document(read.header, figures)
+    invocation.output.document("k3ctl.trace-show/1", document)
+    invocation.listed(
+        (LAYERS, document["layers"]), otherwise=lambda: show_lines(read.header, figures, layers)
+    )
 
 
 @trace.command()
@@ -52,6 +58,7 @@ def show(invocation: Invocation, file: str, layers: bool) -> None:
 @click.option(
     "--hot", type=click.IntRange(min=1), metavar="N", help="Size of a hot set; a tenth by default."
 )
+@columns_options(SHARED)
 @home_options
 @json_option
 @click.pass_obj
@@ -66,8 +73,10 @@ def diff(invocation: Invocation, first: str, second: str, hot: int | None) -> No
 
     a, b = (read_trace(Path(name), with_weights=False) for name in (first, second))
     found = overlap(a, b, hot or max(1, a.counts.size // 10))
-    invocation.output.document("k3ctl.trace-diff/1", diff_document(a.header, b.header, found))
-    invocation.output.lines(diff_lines(first, second, found))
+    document = diff_document(a.header, b.header, found)
+    invocation.output.document("k3ctl.trace-diff/1", document)
+    shared = [{"layer": n, "shared": part} for n, part in document["shared_by_layer"].items()]
+    invocation.listed((SHARED, shared), otherwise=lambda: diff_lines(first, second, found))
 
 
 @trace.command("import")

@@ -7,6 +7,7 @@ from typing import Any
 
 from k3ctl.cli.bars import bar
 from k3ctl.cli.table import count, cut, percent, table
+from k3ctl.cli.trace_columns import LAYERS
 from k3d.placement.trace import TraceHeader
 from k3d.placement.trace_stats import DECILES, Overlap, TraceStats
 
@@ -46,18 +47,7 @@ def show_lines(header: TraceHeader, figures: TraceStats, layers: bool) -> list[s
     lines += table(["OF EXPERTS", "OF PICKS", ""], rows, "rr")
     lines += ["", f"{count(figures.never)} of {count(figures.experts)} experts were never chosen"]
     if layers:
-        rows = [
-            [
-                str(layer.layer),
-                count(layer.used),
-                f"{layer.effective:.1f}",
-                str(layer.hottest),
-                percent(layer.hottest_share),
-            ]
-            for layer in figures.layers
-        ]
-        headers = ["LAYER", "USED", "AS VARIED AS", "HOTTEST", "OF PICKS"]
-        lines += ["", *table(headers, rows, "rrrrr")]
+        lines += ["", *LAYERS.lines(map(asdict, figures.layers))]
     return lines
 
 

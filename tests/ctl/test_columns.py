@@ -1,0 +1,94 @@
+"""-H, -p and -o: tables for scripts, on every verb that prints one."""
+
+from __future__ import annotations
+
+import click
+import pytest
+
+from k3ctl.cli.table import Chosen, Column, Columns, listing, size
+from k3d.errors import ConfigError, ExitCode
+from tests.ctl.command_tree import Words, commands
+from tests.ctl.conftest import K3ctl
+from tests.ctl.fake_daemons import FakeDaemon
+
+WITH_COLUMNS = [
+    words
+    for words, command in commands()
+    if any(parameter.name == "columns" for parameter in command.params)
+]
+SHEET = Columns(
+    "things",
+    (
+        Column("name", "name"),
+        Column("size_bytes", "size", size, right=True),
+        Column("share", "share", right=True),
+    ),
+)
+ROWS = [
+    {"name": "a\tb\n", "size": 5_000_000, "share": 1 / 3},
+    {"name": "c", "size": None, "share": 1.0},
+]
+
+
+def _arguments(command: click.Command) -> list[str]:
+    """Something for every argument and option that must be there; it need not exist."""
+    words = []
+    for parameter in command.params:
+        if not parameter.required:
+            continue
+        value = parameter.type.choices[0] if isinstance(parameter.type, click.Choice) else "x.json"
+        words += [str(value)] if isinstance(parameter, click.Argument) else [parameter.opts[0], "x"]
+    return words
+
+
+def test_columns_for_a_person_and_for_a_script() -> None:
+    assert listing(SHEET.columns, ROWS)[0].split() == ["NAME", "SIZE", "BYTES", "SHARE"]
+    assert "4.8 MiB" in listing(SHEET.columns, ROWS)[1]
+    assert SHEET.lines(ROWS, ("size_bytes", "name"), header=False, exact=True) == [
+        "5000000\ta b ",
+        "-\tc",
+    ]
+    assert SHEET.lines(ROWS, ("share",), exact=True)[1:] == ["0.333333333", "          1"]
+
+
+def test_columns_of_two_tables_are_not_mixed() -> None:
+    other = Columns("others", (Column("name", "name"), Column("age", "age")))
+    assert Chosen(names=("age", "name")).table_of([SHEET, other]) is other
+    assert Chosen(names=("name",)).table_of([SHEET, other]) is SHEET
+    assert Chosen().table_of([SHEET, other]) is SHEET
+    with pytest.raises(ConfigError, match="two tables; columns of things: name, size_bytes"):
+        Chosen(names=("age", "share")).table_of([SHEET, other])
+
+
+@pytest.mark.parametrize("words", WITH_COLUMNS, ids=" ".join)
+def test_an_unknown_column_is_a_sentence_that_lists_the_known(k3ctl: K3ctl, words: Words) -> None:
+    arguments = [*words, *_arguments(dict(commands())[words])]
+    ran = k3ctl(*arguments, "-o", "no_such")
+    assert ran.code == ExitCode.USAGE
+    assert ran.out == ""
+    assert "there is no column 'no_such'; columns of " in ran.err
+    beside = k3ctl(*arguments, "-H", "--json")
+    assert beside.code == ExitCode.USAGE
+    assert "JSON has every column" in beside.error["message"]
+
+
+def test_nodes_of_the_pod(k3ctl: K3ctl, station: FakeDaemon) -> None:
+    assert k3ctl("status", "-H", "-o", "node,state,slots_used").out.splitlines()[:2] == [
+        "station\thealthy\t461",
+        "spark-1\thealthy\t307",
+    ]
+    assert k3ctl("status", "-Hp", "-o", "node,state,memory").out.splitlines()[1] == (
+        "spark-1\thealthy\t410000000"
+    )
+    shown = k3ctl("pod", "status", "-o", "tier,hop_p99").out.splitlines()
+    assert [line.split() for line in shown[:2]] == [["TIER", "HOP", "P99"], ["hbm", "480", "us"]]
+    assert k3ctl("status", "-H").out.count("\n") == 5
+    assert k3ctl("health", "-Hp", "-o", "node,state,uptime").out == "station\thealthy\t12.5\n"
+
+
+def test_colour_does_not_reach_a_script(
+    k3ctl: K3ctl, station: FakeDaemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CLICOLOR_FORCE", "1")
+    assert "\x1b" not in k3ctl("status", "-H").out
+    assert "\x1b" in k3ctl("status", "-o", "state").out
