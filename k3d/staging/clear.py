@@ -1,13 +1,15 @@
 """Which files of banks/ nothing needs: what a map in force, or its way back, never needs them for.
 
 Kept are: whole banks of a model that a pod here serves; slices of a map in force or of the one
-before it; everything of a model or map that cannot be told. Unfinished files go when nobody writes
+before it; slices that are younger than the map in force, which may be the next one's; everything of
+a model or map that cannot be told. Unfinished files go when nobody writes
 them and the bank that they were for is there or is not wanted either.
 """
 
 from __future__ import annotations
 
 import fcntl
+import math
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,10 +21,12 @@ from k3d.staging.bank_names import PlacedBank, find_banks, find_partials
 
 @dataclass(frozen=True)
 class Needs:
-    """What is in force. `maps` are digests of placement maps, `models` of checkpoints."""
+    """What is in force. `maps` are digests of placement maps, `models` of checkpoints; `since_s` is
+    when the map in force came, in Unix seconds."""
 
     models: frozenset[str]
     maps: frozenset[str]
+    since_s: float = math.inf
 
 
 @dataclass(frozen=True)
@@ -75,6 +79,8 @@ def _of_bank(placed: PlacedBank, needs: Needs) -> Clearing:
         return verdict(False, "the Station serves from it")
     if header.map_digest in needs.maps:
         return verdict(False, "a map in force, or the one before it, needs it")
+    if _written_s(placed.path) >= needs.since_s:
+        return verdict(False, "is younger than the map in force: it may be the next one's")
     return verdict(True, f"no map in force is {header.map_digest[:8]}")
 
 
@@ -102,6 +108,13 @@ def being_written(path: Path) -> bool:
     finally:
         os.close(descriptor)
     return False
+
+
+def _written_s(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return math.inf
 
 
 def _size(path: Path) -> int:

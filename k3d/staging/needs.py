@@ -11,6 +11,7 @@ from k3d.model.checkpoint import Checkpoint
 from k3d.placement.pod import PodDescription, load_pod, model_directory
 from k3d.staging.clear import Needs
 from k3d.store.state import StateReader
+from k3d.store.swaps import SwapReader
 
 
 def needs_of(home: Path, pod: str) -> Needs:
@@ -29,13 +30,23 @@ def needs_of(home: Path, pod: str) -> Needs:
                 f"a change is under way: {under_way[0].kind} {under_way[0].id}",
                 hint="wait until it is done",
             )
-        before = state.placement_map(newest.epoch - 1) if newest.epoch > 1 else None
+        before = [state.placement_map(epoch) for epoch in _epochs_before(state, newest.epoch)]
         stored = state.pod()
-    maps = {found.digest for found in (newest, before) if found is not None}
+    maps = {found.digest for found in (newest, *before) if found is not None}
     pods = [load_pod(pod, home)]
     if stored is not None:
         pods.append(msgspec.convert(stored.description, PodDescription, strict=False))
-    return Needs(frozenset(_digest(each, home) for each in pods), frozenset(maps))
+    models = frozenset(_digest(each, home) for each in pods)
+    return Needs(models, frozenset(maps), newest.ts_ms / 1000)
+
+
+def _epochs_before(state: StateReader, epoch: int) -> list[int]:
+    """Of the map before the one in force, and of that which a swap would be taken back to: a swap
+    of several waves has maps of its own between the two."""
+    row = state.row("SELECT max(epoch) FROM placement_map WHERE epoch < ?", (epoch,))
+    last = SwapReader(state).last_done()
+    found = [None if row is None else row[0], None if last is None else last.plan["from_epoch"]]
+    return [each for each in found if each is not None]
 
 
 def _digest(pod: PodDescription, home: Path) -> str:

@@ -1,8 +1,9 @@
 """Scrubbing: all banks are read again, a share of them a day, from where it stopped.
 
 A run reads what is due since the last one: a share of a day for a day, an hour's part for an hour.
-The cursor is written down as it moves, so that a run that is killed repeats little, and a timer
-that calls once an hour or once a day comes to the same.
+The cursor is written down as it moves, and what was read counts as done with it: a run that is
+killed repeats little and the next one owes the rest, and a timer that calls once an hour or once a
+day comes to the same.
 """
 
 from __future__ import annotations
@@ -66,6 +67,7 @@ def scrub(
     size = records = rounds = 0
     not_noted: str | None = None
     began_s = now_s()
+    paid_s = began_s - min(DAY_S, since if since is not None else DAY_S)
     for bank, begin, end in _parts(banks, placed, log, due):
         progress.what = f"{bank.node}/{bank.path.name}"
         examined = verify_bank(bank, pace, progress, range(begin, end))
@@ -76,6 +78,7 @@ def scrub(
         size += examined.size_bytes
         records += examined.records
         rounds += _note(banks, bank, log, end, found, now_s())
+        log.scrubbed_s = min(began_s, paid_s + size / (total * share) * DAY_S)
         not_noted = keep_log(log, banks) or not_noted
     log.scrubbed_s = began_s
     not_noted = keep_log(log, banks) or not_noted

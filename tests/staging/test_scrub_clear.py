@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
+import random
+import signal
+import subprocess
+import sys
 from functools import partial
 from pathlib import Path
 
 import pytest
 
 from k3d.errors import ExitCode
+from k3d.experts.bank_file import Bank
 from k3d.main import _parser
 from k3d.placement.placement_map import PlacementMap
 from k3d.staging.bank_names import find_banks
@@ -18,6 +24,7 @@ from k3d.staging.pod_banks import pod_banks
 from k3d.staging.progress import say_nothing
 from k3d.staging.scrub import DAY_S, due_bytes, scrub
 from k3d.store.state import StateStore
+from k3d.store.swaps import SwapStore
 from tests.staging.conftest import PodHome, flip
 
 
@@ -160,3 +167,102 @@ def test_a_model_that_cannot_be_told_keeps_everything(built: PodHome) -> None:
     ran = built.bank("gc")
     assert (ran.code, "cannot be told" in ran.error["message"]) == (ExitCode.REFUSED, True)
     assert names(built.banks) == before
+
+
+def test_slices_of_the_next_map_stay(built: PodHome) -> None:
+    """Built, or staged to a spark of this machine, since the map in force came."""
+    in_force(built, placement_of(built, "all-spark"))
+    assert built.bank("build", "--placement", "contiguous").code == 0
+    assert built.bank("stage", "--placement", "contiguous").code == 0
+    next_map = placement_of(built, "contiguous").digest[:8]
+    ahead = {path for path in built.banks.rglob("*.bank") if f".{next_map}." in path.name}
+    assert len(ahead) == 4
+    files = {file["file"]: file for file in built.bank("gc").document["files"]}
+    assert all("may be the next one's" in files[path.name]["reason"] for path in ahead)
+    assert all(path.exists() for path in ahead)
+    assert len(list(built.banks.glob("*of2*"))) == 2  # those of no map went
+    store = StateStore.open_as_writer(built.home, holder="a test")
+    latest = placement_of(built, "all-hbm")
+    store.record_placement_map(2, latest.digest, "test", latest.to_json())
+    latest = placement_of(built, "all-grace")
+    store.record_placement_map(3, latest.digest, "test", latest.to_json())
+    store.close()
+    assert built.bank("gc").code == ExitCode.OK
+    assert not any(path.exists() for path in ahead)
+
+
+def test_the_way_back_from_a_swap_of_several_waves_stays(built: PodHome) -> None:
+    """Its maps in between have epochs of their own; rollback goes to the one before all of them."""
+    before = placement_of(built, "layer-balanced")
+    store = StateStore.open_as_writer(built.home, holder="a test")
+    store.record_placement_map(1, before.digest, "test", before.to_json())
+    swaps = SwapStore(store)
+    intent = swaps.record_swap({"from_epoch": 1, "returns": False})
+    for epoch, name in ((3, "all-rtx"), (7, "all-hbm")):
+        wave = placement_of(built, name)
+        swaps.record_turn(intent.id, epoch, wave.digest, "test", wave.to_json(), before.digest)
+    swaps.move(intent.id, "done")
+    store.close()
+    for path in built.banks.glob("*.bank"):
+        os.utime(path, (1.0, 1.0))
+    assert built.bank("gc").document["freed_bytes"] == 0
+    assert len(list(built.banks.glob("*of2*"))) == 2
+
+
+SCRUB_KILLER = """
+import os, signal, sys
+from k3d.staging import scrub, verify
+from k3d.main import main
+scrub.STEP_BYTES = int(sys.argv[2])
+left, read = int(sys.argv[1]), verify._record_damage
+def killing(bank, index):
+    global left
+    left -= 1
+    if left < 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return read(bank, index)
+verify._record_damage = killing
+sys.exit(main(sys.argv[3:]))
+"""
+
+
+def kill_scrubs(built: PodHome, seed: int, kills: int) -> None:
+    """Scrubs of a tenth a day, each killed somewhere; together they read all of it once, and again
+    only what a step before a kill had not noted."""
+    source = random.Random(seed)
+    layout = Bank(built.whole())
+    layout.close()
+    size, step = layout.header.record_bytes, 8
+    total = sum(row["records"] for row in built.bank("ls").document["banks"])
+    read = 0
+    for killed in range(1, kills + 1):
+        before = source.randrange(0, 40)
+        arguments = ["bank", "scrub", "--home", str(built.home), "--pod", str(built.pod)]
+        done = subprocess.run(
+            [sys.executable, "-c", SCRUB_KILLER, str(before), str(step * size), *arguments,
+             "--share", "1"],
+            capture_output=True, timeout=60, check=False,
+        )  # fmt: skip
+        assert done.returncode == -signal.SIGKILL
+        read += before
+        assert {row["state"] for row in built.bank("ls").document["banks"]} <= {
+            "unverified", "sound"
+        }  # fmt: skip
+        cursors = [note.cursor for note in ExaminedLog.read(built.banks).banks.values()]
+        # Slices have half the record: twice as many of them make a step.
+        assert sum(cursors) >= read - 2 * step * killed
+    ran = built.bank("scrub", "--share", "1")
+    assert ran.code == ExitCode.OK
+    assert total <= read + ran.document["records"] <= total + 2 * step * kills
+    assert {row["state"] for row in built.bank("ls").document["banks"]} == {"sound"}
+    assert built.bank("scrub", "--share", "1", "--dry-run").document["due_bytes"] < 10_000
+
+
+def test_a_scrub_that_is_killed_is_gone_on_with(built: PodHome, seed: int) -> None:
+    kill_scrubs(built, seed, kills=2)
+
+
+@pytest.mark.campaign
+@pytest.mark.timeout(3600)
+def test_scrubs_killed_often_read_everything_once(built: PodHome, seed: int) -> None:
+    kill_scrubs(built, seed, kills=7)
