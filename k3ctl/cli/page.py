@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from k3ctl.charts.panels import Panel
+from k3ctl.cli.output import tame
+
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+_BREAKS = re.compile(r"[\s\x1c-\x1f\x85\u2028\u2029]+")
+
+
+def one_line(text: str) -> str:
+    """Text from data on one line, without colours; what would steer a terminal is spelled out."""
+    return tame(_COLOURS.sub("", _BREAKS.sub(" ", text)))
 
 
 @dataclass(frozen=True)

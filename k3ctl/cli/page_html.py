@@ -5,7 +5,7 @@ from __future__ import annotations
 from html import escape
 
 from k3ctl.charts.svg import svg
-from k3ctl.cli.page import Block, Commands, Drawing, Grid, Page, Words
+from k3ctl.cli.page import Block, Commands, Drawing, Grid, Page, Words, one_line
 
 STYLE = """
 :root { color-scheme: light dark; }
@@ -33,35 +33,39 @@ def page_html(page: Page) -> str:
         "<head>",
         '<meta charset="utf-8">',
         '<meta name="viewport" content="width=device-width, initial-scale=1">',
-        f"<title>{escape(page.title)}</title>",
+        f"<title>{_shown(page.title)}</title>",
         f"<style>{STYLE}</style>",
         "</head>",
         "<body>",
-        f"<h1>{escape(page.title)}</h1>",
-        f"<p>{escape(page.subtitle)}</p>",
+        f"<h1>{_shown(page.title)}</h1>",
+        f"<p>{_shown(page.subtitle)}</p>",
     ]
     for section in page.sections:
-        parts.append(f"<section><h2>{escape(section.title)}</h2>")
+        parts.append(f"<section><h2>{_shown(section.title)}</h2>")
         parts += [_block(block) for block in section.blocks]
         parts.append("</section>")
-    parts += [f"<footer>{escape(page.footnote)}</footer>", "</body>", "</html>"]
+    parts += [f"<footer>{_shown(page.footnote)}</footer>", "</body>", "</html>"]
     return "\n".join(parts) + "\n"
+
+
+def _shown(text: str) -> str:
+    return escape(one_line(text))
 
 
 def _block(block: Block) -> str:
     match block:
         case Words(text):
-            return f"<p>{escape(text)}</p>"
+            return f"<p>{_shown(text)}</p>"
         case Grid():
             return _grid(block)
         case Drawing():
             drawn = svg(
                 block.panels, block.since_s, block.until_s, title=block.caption, rules=block.rules
             )
-            return f"<figure>{drawn}<figcaption>{escape(block.caption)}</figcaption></figure>"
+            return f"<figure>{drawn}<figcaption>{_shown(block.caption)}</figcaption></figure>"
         case Commands(lines):
             items = "".join(
-                f"<li><code>{escape(command)}</code><br>{escape(why)}</li>"
+                f"<li><code>{_shown(command)}</code><br>{_shown(why)}</li>"
                 for command, why in lines
             )
             return f"<ul>{items}</ul>"
@@ -78,5 +82,5 @@ def _grid(grid: Grid) -> str:
 def _cells(tag: str, cells: tuple[str, ...], right: str) -> str:
     kinds = [' class="r"' if right[at : at + 1] == "r" else "" for at in range(len(cells))]
     return "".join(
-        f"<{tag}{kind}>{escape(cell)}</{tag}>" for kind, cell in zip(kinds, cells, strict=True)
+        f"<{tag}{kind}>{_shown(cell)}</{tag}>" for kind, cell in zip(kinds, cells, strict=True)
     )

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import re
 
-from k3ctl.cli.page import Block, Commands, Drawing, Grid, Page, Words
+from k3ctl.cli.page import Block, Commands, Drawing, Grid, Page, Words, one_line
 from k3ctl.cli.page_text import chart_lines
 
 WIDTH = 80
 _SPECIAL = re.compile(r"([\\`*_\[\]<>|~&$])")
 # What makes a heading, a list or a quotation at the start of a line, and nothing elsewhere.
 _STARTING = re.compile(r"^(\s*|\s*\d+(?=[.)](?:\s|$)))([-+#=.)])")
-_BREAKS = re.compile(r"[\x00-\x1f\x7f\u2028\u2029]+")
 
 
 def page_markdown(page: Page, *, plain: bool) -> str:
@@ -26,12 +25,12 @@ def page_markdown(page: Page, *, plain: bool) -> str:
 
 def escaped(text: str) -> str:
     """Text that Markdown shows as it is, on one line."""
-    return _STARTING.sub(r"\1\\\2", _SPECIAL.sub(r"\\\1", _BREAKS.sub(" ", text)))
+    return _STARTING.sub(r"\1\\\2", _SPECIAL.sub(r"\\\1", one_line(text)))
 
 
 def code(text: str) -> str:
     """Text as code on one line, in a fence longer than any run of backticks in it."""
-    text = _BREAKS.sub(" ", text)
+    text = one_line(text)
     longest = max((len(run) for run in re.findall(r"`+", text)), default=0)
     fence = "`" * (longest + 1)
     space = " " if longest else ""

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from k3ctl.charts.axis import time_axis
 from k3ctl.charts.panels import panels
-from k3ctl.cli.output import paint
-from k3ctl.cli.page import Block, Commands, Drawing, Grid, Page, Words
+from k3ctl.cli.page import Block, Commands, Drawing, Grid, Page, Words, one_line
 
 GAP = "  "
 LEAST_LAST = 16
@@ -16,11 +15,14 @@ CHART_LINES = 14
 COLUMNS_A_TICK = 13
 
 
-def page_lines(page: Page, width: int, *, plain: bool) -> list[str]:
-    """Lines of at most `width` columns where the words allow it; ASCII when `plain`."""
+def page_lines(
+    page: Page, width: int, *, plain: bool, heading: Callable[[str], str] = str
+) -> list[str]:
+    """Lines of at most `width` columns where the words allow it; ASCII when `plain`. `heading`
+    may make the sections' titles stand out."""
     lines = [*_wrapped(page.title, width), *_wrapped(page.subtitle, width)]
     for section in page.sections:
-        lines += ["", paint(section.title.upper(), "bold")]
+        lines += ["", heading(section.title.upper())]
         for number, block in enumerate(section.blocks):
             lines += [""] if number else []
             lines += _block(block, width, plain)
@@ -56,7 +58,8 @@ def chart_lines(drawing: Drawing, width: int, *, plain: bool) -> list[str]:
 
 def grid_lines(grid: Grid, width: int) -> list[str]:
     """A table whose last column is wrapped within what the others leave."""
-    rows = list(grid.rows) if not any(grid.headers) else [grid.headers, *grid.rows]
+    told = [grid.headers, *grid.rows] if any(grid.headers) else grid.rows
+    rows = [tuple(one_line(cell) for cell in row) for row in told]
     last = len(grid.headers) - 1
     widths = [max((len(row[column]) for row in rows), default=0) for column in range(last)]
     before = sum(widths) + len(GAP) * last
@@ -85,9 +88,9 @@ def _stacked(grid: Grid, width: int) -> list[str]:
 
 def _command(command: str, why: str, width: int) -> Sequence[str]:
     """A line to type is never broken: it is to be copied."""
-    return [f"{GAP}{command}", *textwrap.wrap(why, width, initial_indent="    ",
+    return [f"{GAP}{one_line(command)}", *textwrap.wrap(one_line(why), width, initial_indent="    ",
                                               subsequent_indent="    ")]  # fmt: skip
 
 
 def _wrapped(text: str, width: int) -> list[str]:
-    return textwrap.wrap(text, width, subsequent_indent=GAP)
+    return textwrap.wrap(one_line(text), width, subsequent_indent=GAP)

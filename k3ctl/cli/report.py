@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from k3ctl.cli.options import Invocation, home_options, json_option
-from k3ctl.cli.output import unicode_shown
+from k3ctl.cli.output import paint, unicode_shown
 from k3ctl.cli.screen_size import screen_size
 from k3ctl.cli.time_options import chosen_span, span_options
 from k3ctl.client.whole_file import check_place, write_whole
@@ -54,7 +54,10 @@ def report(invocation: Invocation, since: str, until: str, out: str | None) -> N
         from k3ctl.cli.page_text import page_lines
 
         width, _ = screen_size()
-        output.lines(page_lines(page, width, plain=not unicode_shown()))
+        lines = page_lines(
+            page, width, plain=not unicode_shown(), heading=lambda text: paint(text, "bold")
+        )
+        output.lines(lines)
 
 
 def _writer(out: str | None) -> tuple[Path | None, Callable[[Page], str] | None]:
@@ -84,8 +87,6 @@ def _markdown(page: Page) -> str:
 
 
 def _text(page: Page) -> str:
-    from k3ctl.cli.output import tame
     from k3ctl.cli.page_text import page_lines
 
-    lines = page_lines(page, WIDTH, plain=False)
-    return "".join(f"{tame(line)}\n" for line in lines)
+    return "".join(f"{line}\n" for line in page_lines(page, WIDTH, plain=False))

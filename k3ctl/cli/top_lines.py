@@ -20,8 +20,8 @@ WORST_FIRST = ("down", "unknown", "degraded", "healthy")
 
 
 def top_lines(document: Document, width: int, height: int | None = None) -> list[str]:
-    """The pod at one moment. With a height, tables are cut to it and say how much they leave out;
-    without one, all rows are there."""
+    """The pod at one moment. With a height, tables are cut to it and say how much they leave out,
+    and those without any room are not there; without one, all rows are."""
     head, foot = _head(document, width), _foot(document, width)
     attention = _attention(document, width)
     tables = [
@@ -33,9 +33,11 @@ def top_lines(document: Document, width: int, height: int | None = None) -> list
     if height is None:
         most = [len(rows) for _, rows in tables]
     else:
-        attention = attention[: max(2, height // 4)]
-        used = len(head) + len(attention) + len(foot) + 2 * len(tables)
-        most = _shared([len(rows) for _, rows in tables], height - used)
+        attention = attention[: max(2, height // 5)]
+        room = height - len(head) - len(attention) - len(foot)
+        while tables and (2 + LEAST_ROWS) * len(tables) > room:
+            tables.pop()
+        most = _shared([len(rows) for _, rows in tables], room - 2 * len(tables))
     lines = [*head, *attention]
     for (columns, rows), shown in zip(tables, most, strict=True):
         lines += ["", *_table(columns, rows, shown, width)]
