@@ -117,7 +117,7 @@ class PlacementPane(Pane):
         self._redraw()
 
     def _redraw(self) -> None:
-        if not self.is_mounted:
+        if not self.is_attached:
             return
         for name in ("#placement-top", "#placement-deeds"):
             self.query_one(name, Drawing).redraw()

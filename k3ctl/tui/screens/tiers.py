@@ -133,7 +133,7 @@ class TiersPane(Pane):
         return self.query_one(ContentSwitcher).current or "tiers-map"
 
     def _redraw(self) -> None:
-        if not self.is_mounted:
+        if not self.is_attached:
             return
         self.query_one("#tiers-top", Drawing).redraw()
         self.query_one(ExpertMap).show(self._data, self._mode)
