@@ -8,6 +8,7 @@ import msgspec
 
 from k3d.errors import ExitCode, FabricError, K3Error
 from k3d.fabric.frames import Frame, Kind, Reply
+from k3d.store.frame import Sensors
 
 MOST_SENTENCE_CHARACTERS = 900
 """Longer sentences are cut, so that an error always fits a control frame."""
@@ -23,7 +24,8 @@ class Commit(msgspec.Struct, frozen=True):
 
 
 class Counters(msgspec.Struct, frozen=True):
-    """PONG: what a spark has done and how it is. `rss_bytes` is None where it cannot be read."""
+    """PONG: what a spark has done and how it is. `rss_bytes` is None where it cannot be read, and
+    `sensors` until they were read once."""
 
     pid: int
     rss_bytes: int | None
@@ -31,6 +33,7 @@ class Counters(msgspec.Struct, frozen=True):
     served_dispatches: int
     served_rows: int
     compute_ns: int
+    sensors: Sensors | None = None
 
 
 class Failure(msgspec.Struct, frozen=True):

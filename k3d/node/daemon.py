@@ -19,6 +19,7 @@ from k3d.fabric.frame_buffers import DEFAULT_CAPACITY_BYTES
 from k3d.fabric.transports import listen
 from k3d.node.http import NodeServer, bind
 from k3d.node.log import log_to_stderr
+from k3d.node.node_sensors import sensors_of
 from k3d.node.spark import SparkServer, Worker
 from k3d.placement.pod import Node, PodDescription, load_pod
 from k3d.store.home import RunFile, http_token, read_secret, resolve_home
@@ -42,9 +43,10 @@ def run_spark(options: Namespace, worker_factory: Callable[[Facts], Worker]) -> 
     http = bind(node.host, node.http_port)
     address = f"{node.host}:{node.fabric_port}" if transport == "tcp" else ""
     listener = listen(transport, address)
-    spark = SparkServer(
-        worker_factory, listener, secret, spark_facts(pod, node, options.model_digest)
-    )
+    sensors = sensors_of(node, home)
+    sensors.start()
+    facts = spark_facts(pod, node, options.model_digest)
+    spark = SparkServer(worker_factory, listener, secret, facts, sensors.latest)
     loop = threading.Thread(target=_run_loop, args=(spark,), name="fabric", daemon=True)
     started = monotonic()
     server = NodeServer(http, http_token(secret), lambda: _health(node, spark, loop, started))
@@ -64,6 +66,7 @@ def run_spark(options: Namespace, worker_factory: Callable[[Facts], Worker]) -> 
     finally:
         spark.stop()
         loop.join(timeout=3.0)
+        sensors.close()
         listener.close()
         run.remove(home)
     return int(ExitCode.OK)

@@ -21,6 +21,7 @@ from k3d.fabric.facts import Facts, Holding, StagedBank
 from k3d.fabric.frames import Frame, Kind, Reply
 from k3d.fabric.handshake import check_fit
 from k3d.fabric.records import Name, lacking_part, read_names, read_records, read_slots
+from k3d.store.frame import Sensors
 
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 STATION = "the Station"
@@ -80,8 +81,15 @@ class Worker(Protocol):
 class Serving:
     """A worker, what it holds, and what it has done, kept from one Station to the next."""
 
-    def __init__(self, worker_factory: Callable[[Facts], Worker], facts: Facts) -> None:
+    def __init__(
+        self,
+        worker_factory: Callable[[Facts], Worker],
+        facts: Facts,
+        sensors: Callable[[], Sensors | None],
+    ) -> None:
+        """`sensors` answers at once: a ping is between two dispatches."""
         self._worker_factory = worker_factory
+        self._sensors = sensors
         self._facts = facts
         self._name = facts.node
         self._worker: Worker | None = None
@@ -172,6 +180,7 @@ class Serving:
             served_dispatches=self.served_dispatches,
             served_rows=self.served_rows,
             compute_ns=self.compute_ns,
+            sensors=self._sensors(),
         )
         return Reply(Kind.PONG, (encode(counters),), frame.epoch)
 

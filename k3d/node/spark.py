@@ -25,6 +25,7 @@ from k3d.fabric.inproc import InprocLink
 from k3d.fabric.link import Caller, Link, Listener
 from k3d.node.door import Door
 from k3d.node.serving import Serving, Worker
+from k3d.store.frame import Sensors
 
 TICK_S = 0.5
 """Longest time between two ticks of an idle loop."""
@@ -72,12 +73,13 @@ class SparkServer:
         listener: Listener | None,
         secret: bytes,
         facts: Facts,
+        sensors: Callable[[], Sensors | None] = lambda: None,
     ) -> None:
         self._listener = listener
         self._secret = secret
         self._facts = facts
         self._name = facts.node
-        self._serving = Serving(worker_factory, facts)
+        self._serving = Serving(worker_factory, facts, sensors)
         # Guards who is served now and next. The loop takes it once a link, not once a frame.
         self._turn = threading.Condition()
         self._link: Link | None = None

@@ -12,6 +12,7 @@ import msgspec
 from k3d.errors import ExitCode
 from k3d.node.http import NodeServer, bind
 from k3d.node.log import log_to_stderr
+from k3d.node.node_sensors import sensors_of
 from k3d.placement.pod import load_pod
 from k3d.staging.progress_file import bank_work
 from k3d.station.api import station_routes
@@ -75,7 +76,9 @@ def run_station(options: Namespace) -> int:
         view = StationView(station, scheduler, monotonic(), swaps=swaps)
         api = mount_api(api_listener, view, home)
         view = replace(view, api_url=api.url)
-        frames = FrameTaker(view)
+        sensors = sensors_of(node, home)
+        sensors.start()
+        frames = FrameTaker(view, sensors.latest)
         frames.bank_work.append(lambda: bank_work(home))
         scheduler.start()
         swaps.start()
@@ -120,6 +123,7 @@ def run_station(options: Namespace) -> int:
             run.remove(home)
             api.stop()
             frames.close()
+            sensors.close()
             frame_recorder.close()
             _end(station, scheduler, recorder, swaps)
             store.record_event("pod", "the Station ended", node=node.name)

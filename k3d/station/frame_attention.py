@@ -161,6 +161,15 @@ def _sensors(name: str, sensors: Sensors) -> Iterator[Attention]:
 
 
 def _accelerator(name: str, each: Accelerator) -> Iterator[Attention]:
+    if each.lost is not None or (each.age_s or 0.0) > STALE_S:
+        yield Attention(
+            severity="alert" if each.lost is not None else "warning",
+            subject=name,
+            kind=f"gpu {each.index}",
+            sentence=each.lost or f"NVML of {name} gave no new reading for {each.age_s:.0f} s",
+            command=f"k3ctl logs {name}",
+        )
+        return
     yield from _heat(name, each.name, each.temperature_c, each.temperature_limit_c)
     if each.throttled:
         hot = any("thermal" in reason or "hardware" in reason for reason in each.throttled)

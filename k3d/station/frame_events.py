@@ -19,6 +19,7 @@ KINDS = {
     "disk": "disk",
     "throttle": "throttle",
     "heat": "heat",
+    "gpu": "gpu",
 }
 """Kind of a matter, its first word -> kind of its events. Others are told by whoever finds them."""
 SETTLE_S = 10.0

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 
+import msgspec
 import psutil
 
 from k3d import __version__
@@ -85,12 +86,21 @@ class NodeWatch:
             filled_records=now.filling.filled if now.filling is not None else None,
             sent_records=now.filling.sent if now.filling is not None else None,
             simulated=self._station.pod.node(now.node).simulated,
+            sensors=_sensors(now),
         )
 
     def _hops(self, link: SparkLink) -> NodeHops:
         before, count = self._before[link.node], link.hops.count
         self._before[link.node] = count
         return link.hops.since(before, count, self._most_rows) if count > before else NO_HOPS
+
+
+def _sensors(now: LinkSnapshot) -> Sensors | None:
+    """A spark's, as old as they are here."""
+    sensors, since_s = now.sensors, now.counters_age_s
+    if sensors is None or since_s is None:
+        return None
+    return msgspec.structs.replace(sensors, age_s=round(sensors.age_s + since_s, 3))
 
 
 def _rounded(value: float | None, digits: int = 1) -> float | None:

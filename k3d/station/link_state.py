@@ -7,6 +7,7 @@ from typing import Literal
 
 from k3d.fabric.facts import StagedBank
 from k3d.station.spark_fill import Filling
+from k3d.store.frame import Sensors
 
 LinkState = Literal["connecting", "loading", "ready", "lost", "refused"]
 """`lost` and `connecting` may pass; `refused` needs somebody to mend what its reason names: another
@@ -17,6 +18,8 @@ secret, model, slice or version, a damaged record, a damaged run file."""
 class LinkTimes:
     """Deadlines and intervals of a link, in seconds. `hop_row_s` is added to `hop_s` a row.
 
+    A spark is pinged when nothing was heard of it for `ping_every_s`, and between two hops when
+    its counters and sensors are `count_every_s` old.
     `refill_s` is the pause after a fill that failed for a reason which waiting does not mend.
     """
 
@@ -26,6 +29,7 @@ class LinkTimes:
     hop_s: float = 2.0
     hop_row_s: float = 0.02
     ping_every_s: float = 0.4
+    count_every_s: float = 2.0
     ping_s: float = 0.8
     late_s: float = 1.0
     retry_first_s: float = 0.25
@@ -73,6 +77,9 @@ class LinkSnapshot:
     served_dispatches: int | None
     served_rows: int | None
     version: str | None = None
+    sensors: Sensors | None = None
+    """As the spark read them, `counters_age_s` ago and its own age."""
+    counters_age_s: float | None = None
     joins: int = 0
     """How often it has become ready."""
     staged: StagedBank | None = None

@@ -74,7 +74,9 @@ class SparkLink:
         self._progress_s: float | None = None
         self._joins = 0  # times the spark became ready; a swap's copies last for one of them
         self._hop_over: threading.Event | None = None  # wanted by whoever waits between hops
+        self._ping_over: threading.Event | None = None  # the same, wanted by the link's thread
         self._counters: Counters | None = None
+        self._counted_s: float | None = None
         self._rtt_ns: int | None = None
         self._hop: Hop | None = None  # the dispatch without an answer
         self._hop_layer = 0  # of the last one
@@ -122,6 +124,7 @@ class SparkLink:
         """What is known of the spark now."""
         standing, counters, facts = self._standing.now, self._counters, self._facts
         progress_s, hop, fill = self._progress_s, self._hop, self._fill_now
+        counted_s = self._counted_s
         waiting_s = hop.age_ns / 1e9 if hop is not None else None
         reason = str(standing) if standing.reason else None
         if standing.state == "ready" and waiting_s is not None and waiting_s > self._times.late_s:
@@ -145,6 +148,8 @@ class SparkLink:
             served_dispatches=counters.served_dispatches if counters else None,
             served_rows=counters.served_rows if counters else None,
             version=self._version,
+            sensors=counters.sensors if counters else None,
+            counters_age_s=None if counted_s is None else monotonic() - counted_s,
             joins=self._joins,
             staged=self._staged,
             filling=fill.count if fill is not None else None,
@@ -262,9 +267,9 @@ class SparkLink:
             self._compute_ns = frame.compute_ns
             self.hops.note(self._hop_ns, frame.compute_ns, hop.rows)
             self._progress_s = monotonic()
-            over = self._hop_over
-            if over is not None:
-                over.set()
+            for over in (self._hop_over, self._ping_over):
+                if over is not None:
+                    over.set()
             return frame
 
     def settle(self) -> None:
@@ -385,7 +390,8 @@ class SparkLink:
         )  # fmt: skip
 
     def _watch(self, link: Link) -> None:
-        """Ping while the engine is silent, until the link is lost."""
+        """Ping while the engine is silent and now and then while it is not, until the link is
+        lost."""
         every_s = self._times.ping_every_s
         while not self._stopping.is_set():
             idle_s = monotonic() - (self._progress_s or 0.0)
@@ -394,6 +400,8 @@ class SparkLink:
             if link.wait_gone(max(every_s - idle_s, shortest_s)) or not self.ready:
                 break
             if monotonic() - (self._progress_s or 0.0) < every_s:
+                if monotonic() - (self._counted_s or 0.0) > self._times.count_every_s:
+                    self._ping_between_hops(link)
                 continue
             if self._turn.acquire(timeout=every_s):
                 try:
@@ -404,10 +412,26 @@ class SparkLink:
         if self.ready and not self._stopping.is_set():
             self._standing.become("lost", f"{self.node} ended the link; its process may have ended")
 
+    def _ping_between_hops(self, link: Link) -> None:
+        """Once, as soon as no dispatch is outstanding; not at all if that does not happen soon."""
+        over = self._ping_over = threading.Event()
+        until_s = monotonic() + self._times.ping_every_s
+        try:
+            while self.ready and monotonic() < until_s and not self._stopping.is_set():
+                with self._turn:
+                    if self._hop is None and self.ready:
+                        self._ping(link)
+                        return
+                over.wait(HOP_CHECK_S)
+                over.clear()
+        finally:
+            self._ping_over = None
+
     def _ping(self, link: Link) -> None:
         begun_ns = monotonic_ns()
         frame = self._ask(link, Kind.PING, Kind.PONG, timeout_s=self._times.ping_s)
         self._rtt_ns = monotonic_ns() - begun_ns
+        self._counted_s = monotonic()
         counters = decode(frame, Counters, self.node)
         self._counters, self._loaded = counters, counters.loaded
 

@@ -42,6 +42,10 @@ class Accelerator(msgspec.Struct, frozen=True, kw_only=True):
     """Since its driver was loaded."""
     index: int | None = None
     uuid: str | None = None
+    lost: str | None = None
+    """Why nothing of it can be read; None while it answers."""
+    age_s: float | None = None
+    """Since it was read, where that is another time than its node's."""
     throttled: tuple[str, ...] = ()
     """Reasons in words; empty when nothing holds it back."""
 
@@ -57,6 +61,10 @@ class Sensors(msgspec.Struct, frozen=True, kw_only=True):
     """The hottest of its sensors."""
     temperature_limit_c: float | None = None
     """What that sensor calls critical, where it says so."""
+    temperature_source: str | None = None
+    """Which sensor that is."""
+    cpu_power_w: float | None = None
+    """Of its processors, where something measures it."""
     power_source: str | None = None
     """What power_w was read from."""
     profile: str | None = None

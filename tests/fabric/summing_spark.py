@@ -30,6 +30,7 @@ from k3d.fabric.facts import StagedBank
 from k3d.fabric.records import Name
 from k3d.node.spark import SparkServer
 from k3d.station.membership import LinkTimes, SparkLink
+from k3d.store.frame import Sensors
 
 ROOT = Path(__file__).resolve().parents[2]
 SECRET = b"0123456789abcdef" * 4
@@ -184,7 +185,10 @@ class Running:
 
 @contextmanager
 def thread_spark(
-    transport: str = "shm", secret: bytes = SECRET, facts: Facts | None = None
+    transport: str = "shm",
+    secret: bytes = SECRET,
+    facts: Facts | None = None,
+    sensors: Callable[[], Sensors | None] = lambda: None,
 ) -> Iterator[Running]:
     workers: list[SummingWorker] = []
 
@@ -193,7 +197,7 @@ def thread_spark(
         return workers[-1]
 
     listener = listen(transport, capacity_bytes=CAPACITY_BYTES)
-    server = SparkServer(make, listener, secret, facts or spark_facts())
+    server = SparkServer(make, listener, secret, facts or spark_facts(), sensors)
     thread = threading.Thread(target=server.run, name="spark", daemon=True)
     thread.start()
     try:

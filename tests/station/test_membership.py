@@ -19,6 +19,7 @@ from k3d.fabric import Facts, Frame, Link, Record, connect
 from k3d.fabric.frames import Buffer, Kind
 from k3d.node.spark import SparkServer
 from k3d.station.membership import LinkTimes, Membership, SparkLink
+from k3d.store.frame import Sensors
 from tests.fabric.summing_spark import (
     CAPACITY_BYTES,
     FAIL_LAYER,
@@ -529,3 +530,28 @@ def test_nothing_is_left_behind() -> None:
         spark.kill()
         until(lambda: spark.address not in fabric_sockets(), "the socket's name is gone")
     assert shared_memory() == shared
+
+
+def test_counters_and_sensors_stay_fresh_while_hop_follows_hop() -> None:
+    read = iter(range(1_000_000))
+    times = replace(QUICK, ping_every_s=0.2, count_every_s=0.1)
+
+    def sensors() -> Sensors:
+        return Sensors(age_s=0.5, power_w=float(next(read)))
+
+    with (
+        thread_spark(sensors=sensors) as spark,
+        link_to(at("shm", lambda: spark.address), times=times) as link,
+    ):
+        link.wait_ready(10.0)
+        seen: set[float | None] = set()
+        until_s = monotonic() + 30.0
+        while len(seen) < 5:
+            assert hop(link, 1, 2) == [1 + LAYER_SUM, 2 + LAYER_SUM]
+            found = link.snapshot()
+            seen.add(found.sensors.power_w if found.sensors is not None else None)
+            assert monotonic() < until_s, f"only {seen}"
+        assert found.state == "ready"
+        assert found.counters_age_s is not None
+        assert found.counters_age_s < 30.0
+        assert link.hops.count > 0
