@@ -4,13 +4,23 @@ that change the map in force are in placement_swap.py."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
-from k3ctl.cli.options import Invocation, Real, home_options, json_option
-from k3ctl.cli.placement_swap import abort, rollback, status, swap
+from k3ctl.cli.options import (
+    Invocation,
+    Real,
+    columns_options,
+    home_options,
+    json_option,
+    mutation_options,
+)
+from k3ctl.cli.placement_columns import PLANNED, SIMULATED
+from k3ctl.cli.placement_drift import drift
+from k3ctl.cli.placement_swap import abort, replace, rollback, status, swap
 from k3d.errors import K3Error
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
@@ -24,7 +34,7 @@ def placement() -> None:
     """Plan where experts live, see what it costs, and swap it under traffic."""
 
 
-for _verb in (swap, status, abort, rollback):
+for _verb in (swap, status, abort, rollback, replace, drift):
     placement.add_command(_verb)
 
 
@@ -53,6 +63,7 @@ def _pod_options(command: Decorated) -> Decorated:
 @click.option(
     "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the optimiser."
 )
+@columns_options(PLANNED)
 @home_options
 @json_option
 @click.pass_obj
@@ -88,7 +99,10 @@ def plan_(
         write_map(Path(out), made.placed)
     document = plan_document(inputs, chosen, made, figures, out)
     invocation.output.document("k3ctl.placement-plan/1", document)
-    invocation.output.lines(plan_lines(inputs, chosen, made, figures, out))
+    invocation.listed(
+        (PLANNED, [asdict(tier) for tier in figures.tiers]),
+        otherwise=lambda: plan_lines(inputs, chosen, made, figures, out),
+    )
 
 
 @placement.command("simulate")
@@ -107,6 +121,7 @@ def plan_(
     metavar="US",
     help="The Station's own time a layer; gives tokens/s.",
 )
+@columns_options(SIMULATED)
 @home_options
 @json_option
 @click.pass_obj
@@ -137,7 +152,9 @@ def simulate_(
         found.append((name, simulate(placed, inputs.trace, inputs.costs, rows=rows)))
     document = simulate_document(inputs, found, station_us)
     invocation.output.document("k3ctl.placement-simulate/1", document)
-    invocation.output.lines(simulate_lines(inputs, found, station_us))
+    invocation.listed(
+        (SIMULATED, document["maps"]), otherwise=lambda: simulate_lines(inputs, found, station_us)
+    )
 
 
 @placement.command("measure")
@@ -153,6 +170,7 @@ def simulate_(
     "--rounds", type=click.IntRange(1, 100), default=3, show_default=True, help="Rounds of each."
 )
 @click.option("--transport", type=click.Choice(["shm", "tcp"]), help="To the sparks.")
+@mutation_options()
 @home_options
 @json_option
 @click.pass_obj

@@ -1,27 +1,39 @@
-"""k3ctl placement swap, status, abort, rollback: change the map in force while the pod serves."""
+"""k3ctl placement swap, rollback, replace, abort, status: the map in force of a pod that serves."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
-from k3ctl.cli.options import Invocation, Real, Seconds, home_options, json_option
-from k3d.errors import ExitCode, K3Error
+from k3ctl.cli.options import (
+    Invocation,
+    Real,
+    Seconds,
+    columns_options,
+    home_options,
+    json_option,
+    mutation_options,
+)
+from k3ctl.cli.placement_columns import EFFECTS, MOVED, PLACES
+from k3d.errors import ConfigError, ExitCode, K3Error
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
+Ask = Callable[[Path, dict[str, Any]], dict[str, Any]]
 MIB = 2**20
+WOULD_CHANGE = 20
+"""Exit code of --dry-run --detailed-exitcode where experts would move."""
 
 
 def _change_options(command: Decorated) -> Decorated:
-    """What swap and rollback have in common."""
+    """What swap, rollback and replace have in common."""
     for option in (
         click.option(
-            "--dry-run", is_flag=True, help="Show exactly what would be done, do nothing."
-        ),
-        click.option(
-            "--if-token", metavar="TOKEN", help="Only if the state is that of this --dry-run."
+            "--detailed-exitcode",
+            is_flag=True,
+            help="With --dry-run: exit code 20 when experts would move.",
         ),
         click.option(
             "--wait/--detach", default=True, show_default=True, help="Return when it has ended."
@@ -42,6 +54,13 @@ def _change_options(command: Decorated) -> Decorated:
             metavar="MIB",
             help="Most MiB a second to copy.",
         ),
+        mutation_options(
+            dry_run="Show exactly what would be done, do nothing.",
+            if_token="Only if the state is that of this --dry-run.",
+            lock_wait="How long to wait for a swap that is under way.",
+            names=("placement",),
+        ),
+        columns_options(MOVED),
         home_options,
         json_option,
     ):
@@ -53,15 +72,7 @@ def _change_options(command: Decorated) -> Decorated:
 @click.argument("placement", metavar="MAP|POLICY")
 @_change_options
 @click.pass_obj
-def swap(
-    invocation: Invocation,
-    placement: str,
-    dry_run: bool,
-    if_token: str | None,
-    wait: bool,
-    deadline: float,
-    rate: float,
-) -> int:
+def swap(invocation: Invocation, placement: str, **options: Any) -> int:
     """Serve by another placement map, without a pause.
 
     Takes a map's file (.json) or a policy, in policies/placement or a file. Experts are copied
@@ -70,35 +81,43 @@ def swap(
     """
     from k3ctl.client.swaps import ask_for_swap, placement_argument
 
-    body = {"placement": placement_argument(placement), **_body(dry_run, if_token, rate)}
-    made = ask_for_swap(invocation.home, body)
-    return _carry_on(invocation, made, "k3ctl.placement-swap/1", dry_run, wait, deadline)
+    named = {"placement": placement_argument(placement)}
+    return _change(invocation, "swap", ask_for_swap, options, named)
 
 
 @click.command()
 @_change_options
 @click.pass_obj
-def rollback(
-    invocation: Invocation,
-    dry_run: bool,
-    if_token: str | None,
-    wait: bool,
-    deadline: float,
-    rate: float,
-) -> int:
+def rollback(invocation: Invocation, **options: Any) -> int:
     """Swap back to the map before the last swap."""
     from k3ctl.client.swaps import ask_for_rollback
 
-    made = ask_for_rollback(invocation.home, _body(dry_run, if_token, rate))
-    return _carry_on(invocation, made, "k3ctl.placement-rollback/1", dry_run, wait, deadline)
+    return _change(invocation, "rollback", ask_for_rollback, options)
 
 
 @click.command()
+@_change_options
+@click.pass_obj
+def replace(invocation: Invocation, **options: Any) -> int:
+    """Serve without the sparks, after one of them was lost.
+
+    What was on the sparks is placed in spare slots of the Station's tiers, read from the
+    Station's bank; where there is no room, the answer says how many slots are short. A pod
+    description with [replacement] after_s does it by itself. When the spark is back:
+    placement rollback.
+    """
+    from k3ctl.client.swaps import ask_for_replacement
+
+    return _change(invocation, "replace", ask_for_replacement, options)
+
+
+@click.command()
+@columns_options(PLACES, EFFECTS)
 @home_options
 @json_option
 @click.pass_obj
 def status(invocation: Invocation) -> None:
-    """Show the map in force, the swap under way and the last one."""
+    """Show the map in force, lost sparks, the swap under way and the last one."""
     from k3ctl.cli.placement_swap_text import status_lines
     from k3ctl.client.daemon import Daemon
 
@@ -106,10 +125,14 @@ def status(invocation: Invocation) -> None:
         document = station.placement()
     document.pop("schema")
     invocation.output.document("k3ctl.placement-status/1", document)
-    invocation.output.lines(status_lines(document))
+    effects = (document["last"] or {}).get("effects", [])
+    invocation.listed(
+        (PLACES, document["tiers"]), (EFFECTS, effects), otherwise=lambda: status_lines(document)
+    )
 
 
 @click.command()
+@mutation_options()
 @home_options
 @json_option
 @click.pass_obj
@@ -123,9 +146,32 @@ def abort(invocation: Invocation) -> None:
     invocation.output.text(f"swap {document['intent']} {document['state']}")
 
 
-def _body(dry_run: bool, if_token: str | None, rate: float) -> dict[str, Any]:
-    rate_bytes_s = max(1, round(rate * MIB))
-    return {"dry_run": dry_run, "if_token": if_token, "rate_bytes_s": rate_bytes_s}
+def _change(
+    invocation: Invocation,
+    verb: str,
+    ask: Ask,
+    options: dict[str, Any],
+    named: dict[str, Any] | None = None,
+) -> int:
+    """Ask the Station for a change, patiently, and see it through."""
+    from k3ctl.client.swaps import patiently
+
+    dry_run = options["dry_run"]
+    if options["detailed_exitcode"] and not dry_run:
+        raise ConfigError("--detailed-exitcode is of a --dry-run", hint="add --dry-run")
+    body = {
+        "dry_run": dry_run,
+        "if_token": options["if_token"],
+        "rate_bytes_s": max(1, round(options["rate"] * MIB)),
+        "request_id": invocation.request_id,
+        **(named or {}),
+    }
+    output = invocation.output
+    made = patiently(lambda: ask(invocation.home, body), options["lock_wait"], output.note)
+    schema = f"k3ctl.placement-{verb}/1"
+    code = _carry_on(invocation, made, schema, dry_run, options["wait"], options["deadline"])
+    moves = bool(made["copies"])
+    return WOULD_CHANGE if options["detailed_exitcode"] and moves else code
 
 
 def _carry_on(
@@ -142,16 +188,17 @@ def _carry_on(
 
     output = invocation.output
     made.pop("schema", None)
-    output.lines(plan_lines(made))
+    invocation.listed((MOVED, made["tiers"]), otherwise=lambda: plan_lines(made))
+    shown = output.lines if invocation.columns is None else lambda _lines: None
     intent = made["intent"]
     ended = None
     if intent is not None and wait:
         ended = wait_for_swap(invocation.home, intent, deadline, Teller(output.note))
-        output.lines(ended_lines(ended))
+        shown(ended_lines(ended))
     elif intent is not None:
-        output.text(f"swap {intent} is under way; see: k3ctl placement status")
+        shown([f"swap {intent} is under way; see: k3ctl placement status"])
     elif not dry_run:
-        output.text("the map in force places experts so already")
+        shown(["the map in force places experts so already"])
     output.document(schema, {**made, "swap": ended})
     if ended is None or ended["state"] == "done":
         return ExitCode.OK

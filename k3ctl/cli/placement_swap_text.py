@@ -80,6 +80,8 @@ def status_lines(document: Document) -> list[str]:
         f"policy {document['policy']}{swapped}",
     ]
     under_way, last = document["swap"], document["last"]
+    if document.get("replacement"):
+        lines += ["", *wrapped(document["replacement"]["sentence"])]
     if under_way is not None:
         left = under_way["left_s"]
         lines += ["", f"swap {under_way['intent']} to {under_way['name']} is under way"]

@@ -88,8 +88,9 @@ def status_lines(document: Document, output: Output) -> list[str]:
 
 
 def _swap(document: Document) -> list[str]:
-    swap = document.get("swap")
-    return wrapped(f"a swap is {progress_line(swap)}") if swap else []
+    swap, replacement = document.get("swap"), document.get("replacement")
+    lines = wrapped(f"a swap is {progress_line(swap)}") if swap else []
+    return lines + (wrapped(str(replacement.get("sentence"))) if replacement else [])
 
 
 def _api(document: Document) -> list[str]:

@@ -97,6 +97,11 @@ class Daemon:
         """The map in force, the swap under way and the last one."""
         return self._get("/placement", "k3d.placement/1")
 
+    def placement_use(self, since_s: float | None) -> dict[str, Any]:
+        """What the router chose in the last `since_s`, or since the map in force came."""
+        query = "" if since_s is None else f"?since_s={since_s:g}"
+        return self._get(f"/placement/use{query}", "k3d.placement-use/1")
+
     def change_placement(self, verb: str, body: Mapping[str, Any]) -> dict[str, Any]:
         """swap, rollback or abort."""
         return self._post(f"/placement/{verb}", body)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from k3ctl.client.daemon import Daemon
-from k3d.errors import K3Error, TimedOut
+from k3d.errors import ExitCode, K3Error, TimedOut
 from k3d.placement.policy import MAP_SUFFIX
 
 PLAN_S = 120.0
@@ -33,6 +33,30 @@ def ask_for_swap(home: Path, body: dict[str, Any]) -> dict[str, Any]:
 def ask_for_rollback(home: Path, body: dict[str, Any]) -> dict[str, Any]:
     with Daemon.station_of(home, timeout_s=PLAN_S) as station:
         return station.change_placement("rollback", body)
+
+
+def ask_for_replacement(home: Path, body: dict[str, Any]) -> dict[str, Any]:
+    with Daemon.station_of(home, timeout_s=PLAN_S) as station:
+        return station.change_placement("replace", body)
+
+
+def patiently(
+    ask: Callable[[], dict[str, Any]], wait_s: float, tell: Callable[[str], None]
+) -> dict[str, Any]:
+    """Ask again while another swap is under way, for `wait_s` at most; `tell` is told of it once.
+    Raises what the last answer was."""
+    until_s = time.monotonic() + wait_s
+    told = False
+    while True:
+        try:
+            return ask()
+        except K3Error as error:
+            if error.code != ExitCode.LOCKED or time.monotonic() >= until_s:
+                raise
+            if not told:
+                tell(error.message)
+            told = True
+        time.sleep(POLL_S)
 
 
 def ask_for_abort(home: Path) -> dict[str, Any]:

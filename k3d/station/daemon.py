@@ -13,10 +13,14 @@ from k3d.errors import ExitCode
 from k3d.node.http import NodeServer, bind
 from k3d.node.log import log_to_stderr
 from k3d.node.node_sensors import sensors_of
+from k3d.placement.alert_policy import load_alerts
 from k3d.placement.pod import load_pod
 from k3d.staging.progress_file import bank_work
+from k3d.station.alerts import Alerts
 from k3d.station.api import station_routes
 from k3d.station.assembly import Station, assemble
+from k3d.station.drift_marks import UseMarks
+from k3d.station.drift_routes import drift_routes
 from k3d.station.events_routes import events_routes
 from k3d.station.frame_recorder import FrameRecorder
 from k3d.station.frame_routes import frame_routes
@@ -28,6 +32,7 @@ from k3d.station.openai.mount import mount_api
 from k3d.station.openai.server import check_exposure
 from k3d.station.options import station_options
 from k3d.station.recorder import Recorder
+from k3d.station.replacement import Replacement
 from k3d.station.scheduler import Scheduler
 from k3d.station.status import StationView
 from k3d.station.swap_reconciler import SwapReconciler
@@ -49,6 +54,7 @@ def run_station(options: Namespace) -> int:
     home = resolve_home(options.home)
     secret = read_secret(home)
     pod = load_pod(options.pod, home)
+    policy = load_alerts(pod.alerts, home)
     node = pod.station
     log_to_stderr(node.name)
     http = bind(node.host, node.http_port)
@@ -73,16 +79,27 @@ def run_station(options: Namespace) -> int:
         scheduler = Scheduler(station.engine)
         swaps = SwapReconciler(station, scheduler, store, home)
         traces = TraceRecorder(station, scheduler)
-        view = StationView(station, scheduler, monotonic(), swaps=swaps)
+        replacement = Replacement(station, swaps, store)
+        view = StationView(station, scheduler, monotonic(), swaps=swaps, replacement=replacement)
         api = mount_api(api_listener, view, home)
         view = replace(view, api_url=api.url)
         sensors = sensors_of(node, home)
         sensors.start()
         frames = FrameTaker(view, sensors.latest)
+        marks = UseMarks(
+            station.use, station.shape.top_k, policy.drift.window_s, station.placement.epoch
+        )
+        alerts = Alerts(
+            policy, store, marks, lambda: station.placement, lambda: frames.latest,
+            replacement.attention,
+        )  # fmt: skip
+        frames.attention.append(alerts.current)
         frames.bank_work.append(lambda: bank_work(home))
         scheduler.start()
         swaps.start()
         frames.start()
+        replacement.start()
+        alerts.start()
         telemetry = TelemetryStore.open_as_writer(home)
         recorder = Recorder(telemetry, station.hops, scheduler)
         recorder.start()
@@ -101,7 +118,8 @@ def run_station(options: Namespace) -> int:
             *frame_routes(station, frames),
             *lanes_routes(frames.lanes, scheduler),
             *events_routes(store),
-            *swap_routes(swaps),
+            *swap_routes(swaps, replacement),
+            *drift_routes(alerts, station.shape.layers),
             *trace_routes(traces),
         ]
         server = NodeServer(http, http_token(secret), view.health, routes, end_answers)
@@ -122,6 +140,8 @@ def run_station(options: Namespace) -> int:
         finally:
             run.remove(home)
             api.stop()
+            alerts.close()
+            replacement.close()
             frames.close()
             sensors.close()
             frame_recorder.close()

@@ -201,13 +201,15 @@ class SparkLink:
         finally:
             self._hop_over = None
 
-    def turn_to(self, epoch: int, placement_digest: str) -> None:
-        """Dispatch for this epoch from now on, and fill a spark that joins for it. Between two
-        passes, in the engine's thread."""
+    def turn_to(self, epoch: int, placement_digest: str, *, held: bool = True) -> None:
+        """Dispatch for this epoch from now on, and fill a spark that joins for it. One that is
+        ready without having `held` it joins again. Between two passes, in the engine's thread."""
         with self._turn:
             self._facts = msgspec.structs.replace(
                 self._facts, epoch=epoch, placement_digest=placement_digest
             )
+            if not held and self.ready:
+                self._lose(f"{self.node} joins again for epoch {epoch}")
 
     # For the engine: one hop
 

@@ -15,6 +15,7 @@ from k3d.placement.pod import SPARK_TIER
 from k3d.station.assembly import Station
 from k3d.station.decoding_status import decoding
 from k3d.station.membership import LinkSnapshot
+from k3d.station.replacement import Replacement
 from k3d.station.scheduler import Scheduler
 from k3d.station.swap_document import swap_line
 from k3d.station.swap_reconciler import SwapReconciler
@@ -32,6 +33,7 @@ class StationView:
     api_url: str | None = None
     """Where clients of the OpenAI API point to."""
     swaps: SwapReconciler | None = None
+    replacement: Replacement | None = None
 
     def health(self) -> dict[str, Any]:
         """The Station's own health: the pod's, since without its sparks it cannot decode."""
@@ -73,6 +75,7 @@ class StationView:
             "transport": station.options.transport,
             "placement": station.options.placement,
             "swap": swap_line(self.swaps.progress) if self.swaps else None,
+            "replacement": self._replacement(),
             "nodes": [self._station_node(state, reason), *map(self._spark_node, self._links())],
             "tiers": self._tiers(),
             "tokens_per_s": {
@@ -99,6 +102,10 @@ class StationView:
         if age > STALLED_S:
             return "degraded", f"the engine has finished no pass for {age:.1f} s"
         return "healthy", None
+
+    def _replacement(self) -> dict[str, Any] | None:
+        standing = self.replacement.standing if self.replacement else None
+        return None if standing is None else standing.document()
 
     def _links(self) -> tuple[LinkSnapshot, ...]:
         return self.station.membership.states()

@@ -82,7 +82,7 @@ class SwapExecution:
                 self._scheduler.between_passes(self._unstage).result()
                 staging.drop(before)
             raise
-        self._turn(wave, steps)
+        self._turn(wave, steps, staging)
         progress.phase = "retiring"
         staging.retire()
         with steps.step("retire", steps.station):
@@ -98,7 +98,7 @@ class SwapExecution:
                     self._progress.phase = "turning"
                     return
 
-    def _turn(self, wave: Wave, steps: StepLog) -> None:
+    def _turn(self, wave: Wave, steps: StepLog, staging: WaveStaging) -> None:
         """From here on the new map is in force: in state.db first, then for the next pass."""
         station, placed = self._station, wave.placed
         table = tier_table(station.engine.model.config.layers, placed)
@@ -108,7 +108,7 @@ class SwapExecution:
             station.in_force.turn_to(placed)  # before the links: they fill sparks by it
             self._experts.turn_to(table)
             for link in station.membership:
-                link.turn_to(placed.epoch, held_digest)
+                link.turn_to(placed.epoch, held_digest, held=staging.holds(link))
 
         with steps.step("turn", steps.station):
             self._swaps.record_turn(

@@ -30,11 +30,12 @@ from k3d.station.swap_pace import Halted
 from k3d.station.swap_progress import SwapProgress
 from k3d.store.records import Intent
 from k3d.store.state import StateStore
-from k3d.store.swaps import SwapStore
+from k3d.store.swaps import UNFINISHED, SwapStore
 
 DEFAULT_RATE_BYTES_S = 64 * 2**20
 JOIN_S = 5.0
 END_S = 2.0
+GIVE_WAY_S = 10.0
 
 log = logging.getLogger(__name__)
 
@@ -132,8 +133,11 @@ class SwapReconciler:
             self._let_go()
             if self._closing:
                 raise Refused("the Station is shutting down")
+            known = self.swaps.requested(request_id)
+            if known is not None:
+                return known
             under_way = self._intent
-            if under_way is not None and (request_id is None or under_way.request_id != request_id):
+            if under_way is not None:
                 raise Locked(
                     f"a swap to {under_way.plan['name']} is under way",
                     hint="wait for it, or end it: k3ctl placement abort",
@@ -144,9 +148,8 @@ class SwapReconciler:
                 self._intent_plan(made, name, made.final, figures, rate_bytes_s),
                 request_id=request_id,
             )
-            if intent.state == "planned" and under_way is None:
-                self._intent, self._progress = intent, self._new_progress(intent)
-                self._changed.notify_all()
+            self._intent, self._progress = intent, self._new_progress(intent)
+            self._changed.notify_all()
             return intent
 
     def abort(self) -> Intent:
@@ -178,6 +181,34 @@ class SwapReconciler:
             self._cancel(intent, "cancelled", turning)
             self._halt.set()
             return self.swaps.swap(intent.id)
+
+    def give_way(self, reason: str) -> None:
+        """Cancel whatever is under way, with no way back: what comes next starts from the map in
+        force, whatever part that is. Raises Locked when it is not out of the way soon."""
+        with self._changed:
+            intent, progress = self._intent, self._progress
+            if intent is None or progress is None:
+                return
+            turned = progress.phase in ("turning", "retiring") and progress.wave >= progress.waves
+            for each in (intent, self._back):
+                if each is None or (each is intent and turned):
+                    continue
+                if self.swaps.swap(each.id).state in UNFINISHED:
+                    self.swaps.move(each.id, "cancelled")
+                    self.swaps.note(reason, intent=each.id)
+            self._back = None
+            if not turned:
+                self._halt.set()
+            if not self._changed.wait_for(lambda: self._intent is not intent, GIVE_WAY_S):
+                raise Locked(
+                    f"the swap to {intent.plan['name']} does not end",
+                    hint="see: k3ctl placement status",
+                )
+
+    @property
+    def under_way(self) -> Intent | None:
+        """The swap to be carried out or under way."""
+        return self._intent
 
     def _let_go(self) -> None:
         """A swap that is shown as ended is out of the way in a moment; wait for it. Called with

@@ -1,7 +1,8 @@
 """Copies of one wave, put beside what is served: local tiers, then every spark, then its commit.
 
 A spark that is lost in the middle has lost its copies, or drops them when it joins again: the wave
-waits for it and copies to it from the start. Nothing that is staged is used before the turn.
+waits for it and copies to it from the start. A wave after which no expert is on the sparks waits
+for none of them. Nothing that is staged is used before the turn.
 """
 
 from __future__ import annotations
@@ -64,6 +65,7 @@ class WaveStaging:
         self._bank = bank
         self._workers = workers
         self._links = links
+        self._needed = wave.placed.counts.get(SPARK_TIER, 0) > 0
         self._commit = Commit(
             held_digest,
             wave.placed.counts.get(SPARK_TIER, 0) + len(wave.out_of(SPARK_TIER)),
@@ -80,15 +82,20 @@ class WaveStaging:
         while behind := self._behind():
             self._pace.check()
             lost = next((link for link in self._links if not link.ready), None)
-            if lost is not None:
+            if lost is not None and self._needed:
                 why = lost.snapshot().reason or f"{lost.node} is not ready"
                 self._pace.hold(why, LOST_POLL_S)
                 continue
             self._advance(behind)
 
     def complete(self) -> bool:
-        """Whether every spark is still there as it was when it committed."""
+        """Whether every spark that is needed is still there as it was when it committed."""
         return not self._behind()
+
+    def holds(self, link: SparkLink) -> bool:
+        """Whether a spark can serve the wave's epoch as it is."""
+        copies = self._copies[link.node]
+        return copies.committed and copies.joins == link.joins
 
     def retire(self) -> None:
         """After the turn: sparks drop what the wave moved away and the epoch before it."""
@@ -114,7 +121,8 @@ class WaveStaging:
                 self._progress.copied_bytes += len(record)
 
     def _behind(self) -> list[SparkLink]:
-        """Sparks that have not committed; one that joined again begins again."""
+        """Sparks that have not committed; one that joined again begins again. Where none is needed,
+        those that are lost or fail are left behind: they join again for the epoch in force."""
         behind = []
         for link in self._links:
             copies, joins = self._copies[link.node], link.joins
@@ -122,7 +130,8 @@ class WaveStaging:
                 if copies.copied:
                     log.info("%s joined again; its copies begin again", link.node)
                 self._copies[link.node] = copies = _Copies(joins, failures=copies.failures)
-            if not copies.committed:
+            left = not self._needed and (not link.ready or copies.failures >= MOST_FAILURES)
+            if not (copies.committed or left):
                 behind.append(link)
         return behind
 
@@ -152,7 +161,7 @@ class WaveStaging:
         except NodeLost as error:
             log.info("a swap waits: %s", error)
             copies.failures += 1
-            if copies.failures >= MOST_FAILURES:
+            if copies.failures >= MOST_FAILURES and self._needed:
                 raise K3Error(
                     f"{link.node} failed {copies.failures} times in a row: {error.message}",
                     hint=error.hint,
@@ -200,7 +209,7 @@ class WaveStaging:
         """Retire on every spark that still has the copies; the others are filled anew."""
         for link in self._links:
             copies = self._copies[link.node]
-            if copies.joins != link.joins:
+            if copies.joins != link.joins or not link.ready:
                 continue
             try:
                 with self._steps.step(step, link.node):

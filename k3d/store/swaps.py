@@ -74,6 +74,12 @@ class SwapReader:
         where = "kind = ? AND state = 'done' AND plan ->> '$.returns' = 0"
         return next(iter(self._light(f"{where} ORDER BY rowid DESC LIMIT 1", SWAP)), None)
 
+    def requested(self, request_id: str | None) -> Intent | None:
+        """The swap that a request began, without its map."""
+        if request_id is None:
+            return None
+        return next(iter(self._light("kind = ? AND request_id = ?", SWAP, request_id)), None)
+
     def _light(self, where: str, *values: str) -> list[Intent]:
         rows = self._reader.rows(
             "SELECT id, kind, state, request_id, json_remove(plan, '$.map'), created_ms, "

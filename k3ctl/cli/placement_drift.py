@@ -1,0 +1,90 @@
+"""k3ctl placement drift: does the traffic still suit the map in force, and would replanning pay."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from k3ctl.cli.options import Invocation, Seconds, columns_options, home_options, json_option
+from k3ctl.cli.placement_columns import SEEN
+from k3d.errors import ConfigError, ExitCode, K3Error
+
+DRIFT_FOUND = 20
+"""Exit code, with --detailed-exitcode only."""
+
+
+@click.command()
+@click.argument("trace", required=False, metavar="[TRACE]")
+@click.option(
+    "--since",
+    type=Seconds(1),
+    metavar="SECONDS",
+    help="Of live traffic only the newest; by default all that the map in force served.",
+)
+@click.option(
+    "--policy",
+    default="optimised",
+    show_default=True,
+    metavar="NAME|FILE",
+    help="How to plan anew, to see what that gains.",
+)
+@click.option("--out", metavar="FILE", help="Write the replanned map; its name ends in .json.")
+@click.option("--hot", type=click.IntRange(min=1), metavar="N", help="Size of a hot set; a tenth.")
+@click.option("--detailed-exitcode", is_flag=True, help="Exit code 20 when there is drift.")
+@columns_options(SEEN)
+@home_options
+@json_option
+@click.pass_obj
+def drift(
+    invocation: Invocation,
+    trace: str | None,
+    since: float | None,
+    policy: str,
+    out: str | None,
+    hot: int | None,
+    detailed_exitcode: bool,
+) -> int:
+    """Compare the traffic of a running pod, or a TRACE, with what its map was planned from.
+
+    Shows how far apart they are and how much of that may be chance, what every tier takes and was
+    meant to take, and what a map planned anew would gain (modelled). Changes nothing.
+    """
+    from k3ctl.cli.numpy_extra import require_numpy
+
+    require_numpy()
+    from k3ctl.cli.placement_drift_text import drift_document, drift_lines
+    from k3ctl.client.drift_inputs import find_gain, live, read_in_force, recorded
+    from k3ctl.client.placement_inputs import write_map
+    from k3d.placement.alert_policy import drift_limits
+    from k3d.placement.drift import find_drift
+    from k3d.placement.drift_advice import advise
+    from k3d.placement.population import planned_from
+
+    if trace is not None and since is not None:
+        raise ConfigError(
+            "--since is of live traffic, and a trace was named", hint="give one of the two"
+        )
+    home = invocation.home
+    in_force = read_in_force(home)
+    seen = recorded(trace) if trace is not None else live(home, since)
+    expected = planned_from(in_force.placed)
+    limits = drift_limits(in_force.pod.alerts, home)
+    found = find_drift(in_force.placed, expected, seen.population, limits=limits, hot=hot)
+    gain = costs = unknown = None
+    try:
+        gain, costs = find_gain(home, in_force, seen, policy)
+    except K3Error as error:
+        unknown = error
+    replan = seen.replan
+    if out is not None:
+        if gain is None:
+            raise unknown or K3Error("nothing was planned")
+        write_map(Path(out), gain.placed)
+        replan = f"k3ctl placement swap {out}"
+    advice = advise(found, gain, replan)
+    shown = (in_force, seen, expected, found, gain, costs, unknown, advice)
+    document = drift_document(*shown)
+    invocation.output.document("k3ctl.placement-drift/1", document)
+    invocation.listed((SEEN, document["tiers"]), otherwise=lambda: drift_lines(*shown))
+    return DRIFT_FOUND if detailed_exitcode and found.verdict == "drift" else ExitCode.OK

@@ -1,0 +1,95 @@
+"""What drift is found in: the pod and the map in force, from state.db, and the traffic it sees."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from k3ctl.client.daemon import Daemon
+from k3ctl.client.tier_costs import find_costs
+from k3d.errors import ConfigError, K3Error, NotFound
+from k3d.placement.costs import Costs
+from k3d.placement.drift_gain import Gain, gain_of_replanning, traffic_of
+from k3d.placement.placement_map import PlacementMap
+from k3d.placement.pod import PodDescription
+from k3d.placement.policy import load_policy
+from k3d.placement.population import Population, population_of
+from k3d.placement.trace import Trace, read_trace
+from k3d.store.state import StateReader
+
+LIVE_S = 30.0
+
+
+@dataclass(frozen=True)
+class InForce:
+    """The map that a pod serves by, and the pod."""
+
+    pod: PodDescription
+    placed: PlacementMap
+    policy: str
+
+
+@dataclass(frozen=True)
+class Seen:
+    """Traffic: `trace` only if it was recorded, `since_s` only of live traffic."""
+
+    population: Population
+    trace: Trace | None
+    since_s: float | None
+    replan: str
+
+
+def read_in_force(home: Path) -> InForce:
+    """Raises NotFound when no pod has served in this home."""
+    with StateReader.open(home) as store:
+        stored, newest = store.pod(), store.placement_map()
+    if stored is None or newest is None:
+        raise NotFound("no map is in force in this home", hint="start the pod: k3ctl pod up")
+    try:
+        pod = msgspec.convert(stored.description, PodDescription)
+    except msgspec.ValidationError as error:
+        raise ConfigError(
+            f"the pod in state.db is of another version: {error}",
+            hint="start it again: k3ctl pod down; k3ctl pod up",
+        ) from error
+    return InForce(pod, PlacementMap.from_json(newest.map_json), newest.policy)
+
+
+def recorded(path: str) -> Seen:
+    """The traffic of a trace. Raises NotFound, ConfigError."""
+    trace = read_trace(Path(path), with_weights=False)
+    population = population_of(trace)
+    return Seen(replace(population, source=path), trace, None, _replan(path))
+
+
+def live(home: Path, since_s: float | None) -> Seen:
+    """What the router of a running pod chose lately. Raises what the Station answers with."""
+    with Daemon.station_of(home, timeout_s=LIVE_S) as station:
+        answer = station.placement_use(since_s)
+    counts = np.array(answer["uses"], np.int64)
+    source = f"live traffic of the last {answer['since_s']:.0f} s"
+    population = Population(counts, answer["rows"], answer["top_k"], 1.0, "measured", source)
+    record = "k3ctl trace record live.trace && "
+    return Seen(population, None, answer["since_s"], record + _replan("live.trace"))
+
+
+def find_gain(home: Path, in_force: InForce, seen: Seen, policy: str) -> tuple[Gain, Costs]:
+    """What replanning gains, by the costs known here. Raises K3Error with why it is not known."""
+    if not seen.population.tokens:
+        raise K3Error("no token was seen")
+    placed, pod = in_force.placed, in_force.pod
+    traffic = seen.trace or traffic_of(seen.population, placed.layers)
+    costs = find_costs(home, pod, traffic, "sliced")
+    chosen = load_policy(policy, home)
+    counted = None if seen.trace is not None else seen.population
+    return gain_of_replanning(placed, traffic, chosen, costs, pod.slots, counted), costs
+
+
+def _replan(trace: str) -> str:
+    return (
+        f"k3ctl placement plan --policy optimised --trace {trace} --out replanned.json && "
+        "k3ctl placement swap replanned.json"
+    )

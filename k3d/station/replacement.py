@@ -1,0 +1,268 @@
+"""Re-placement: what a pod does when a spark is lost, and when it is back.
+
+A pass needs every spark of the tier, so one that is lost stops them all. The pod waits for it, or,
+as its description says or an operator asks, places the experts on the sparks in spare slots of the
+Station's tiers: a swap like any other, which reads them from the Station's bank. It gives way to no
+other swap and turns to a map that needs no spark. When all of them are back the experts return.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from time import monotonic
+from typing import Any
+
+from k3d.errors import K3Error, Locked, NotFound, PlanStale, Refused
+from k3d.placement.placement_map import PlacementMap
+from k3d.placement.pod import SPARK_TIER
+from k3d.placement.pod import Replacement as Policy
+from k3d.placement.replacement import shortage, without_sparks
+from k3d.station.assembly import Station
+from k3d.station.swap_document import plan_traffic
+from k3d.station.swap_reconciler import SwapReconciler
+from k3d.store.frame import Attention
+from k3d.store.records import Intent
+from k3d.store.state import StateStore
+
+DOWN = ("lost", "connecting", "refused")
+LOOK_S = 0.2
+RETRY_S = 5.0
+RATE_BYTES_S = 2**33
+"""Nothing else can be served meanwhile."""
+KIND = "replacement"
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Standing:
+    """Where a pod stands that has lost a spark, in a sentence. `state` is waiting, short, placing,
+    placed or returning."""
+
+    state: str
+    lost: tuple[str, ...]
+    sentence: str
+    command: str | None = None
+    intent: str | None = None
+
+    def document(self) -> dict[str, Any]:
+        return {
+            "state": self.state,
+            "lost": list(self.lost),
+            "sentence": self.sentence,
+            "intent": self.intent,
+        }
+
+
+class Replacement:
+    """Watches the links in a thread of its own. Any thread may ask."""
+
+    def __init__(
+        self,
+        station: Station,
+        reconciler: SwapReconciler,
+        store: StateStore,
+        clock: Callable[[], float] = monotonic,
+    ) -> None:
+        self._station = station
+        self._reconciler = reconciler
+        self._store = store
+        self._clock = clock
+        self._policy: Policy = station.pod.replacement
+        self._down_s: float | None = None  # since when a spark is down
+        self._up_s: float | None = None  # since when all are ready
+        self._retry_s = 0.0
+        self._known: tuple[int, str | None] | None = None
+        self._placed: Intent | None = None  # the re-placement that is in force
+        self._told: set[str] = set()
+        self._standing: Standing | None = None
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="replacement", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def close(self) -> None:
+        self._stopping.set()
+        if self._thread.ident is not None:
+            self._thread.join(timeout=3.0)
+
+    @property
+    def standing(self) -> Standing | None:
+        """None while no spark is missed."""
+        return self._standing
+
+    def attention(self) -> tuple[Attention, ...]:
+        standing = self._standing
+        if standing is None:
+            return ()
+        grave = standing.state in ("waiting", "short")
+        return (
+            Attention(
+                severity="alert" if grave else "warning",
+                subject=self._station.pod.name,
+                sentence=standing.sentence,
+                command=standing.command,
+            ),
+        )
+
+    def wanted(self) -> tuple[str, PlacementMap, dict[str, Any]]:
+        """For an operator: the re-placement's name, its map and what its intent is to say.
+
+        Raises NotFound while no spark is missed, SlotsShort with what is missing.
+        """
+        lost = self._lost()
+        if not lost:
+            raise NotFound(
+                "no spark of the pod is lost: nothing is to be placed anew",
+                hint="see: k3ctl pod status",
+            )
+        return _name(lost), self._without(lost), {"without": list(lost)}
+
+    def step(self) -> None:
+        """Look at the links, and do what the policy says."""
+        now_s, lost = self._clock(), self._lost()
+        ready = self._station.membership.ready()
+        self._down_s = (self._down_s or now_s) if lost else None
+        self._up_s = (self._up_s or now_s) if ready else None
+        under_way = self._reconciler.under_way
+        self._know_the_map(under_way)
+        if under_way is not None and "without" in under_way.plan:
+            if ready:
+                self._abandon(under_way)
+            else:
+                self._stand("placing", tuple(under_way.plan["without"]), intent=under_way.id)
+        elif lost and self._on_sparks:
+            self._wait_or_place(now_s, lost)
+        elif under_way is not None and "back" in under_way.plan and not lost:
+            self._stand("returning", tuple(under_way.plan["back"]), intent=under_way.id)
+        elif self._placed is not None:
+            self._stay_or_return(now_s, lost)
+        else:
+            self._standing = None
+            self._told.clear()
+
+    @property
+    def _on_sparks(self) -> int:
+        return self._station.placement.counts.get(SPARK_TIER, 0)
+
+    def _lost(self) -> tuple[str, ...]:
+        links = self._station.membership.states()
+        return tuple(link.node for link in links if link.state in DOWN)
+
+    def _without(self, lost: tuple[str, ...]) -> PlacementMap:
+        station = self._station
+        chosen = station.use.snapshot().ravel().tolist()
+        return without_sparks(station.placement, station.slots, lost, chosen)
+
+    def _know_the_map(self, under_way: Intent | None) -> None:
+        """Whether the map in force is that of a re-placement; asked of state.db when an epoch or a
+        swap has come to an end."""
+        now = (self._station.placement.epoch, under_way.id if under_way is not None else None)
+        if now != self._known:
+            done = self._reconciler.swaps.last_done()
+            ours = done is not None and "without" in done.plan and not self._on_sparks
+            self._placed, self._known = (done if ours else None), now
+
+    def _wait_or_place(self, now_s: float, lost: tuple[str, ...]) -> None:
+        after_s, down_s = self._policy.after_s, self._down_s
+        assert down_s is not None
+        station = self._station
+        short = shortage(station.placement, station.slots, lost)
+        if short is not None:
+            self._stand("short", lost, short.message, "k3ctl pod up")
+            return
+        if after_s is None or now_s < max(down_s + after_s, self._retry_s):
+            self._stand("waiting", lost, None, "k3ctl placement replace")
+            return
+        self._retry_s = now_s + RETRY_S
+        self._reconciler.give_way(f"a swap was given up: {' and '.join(lost)} is lost")
+        intent = self._begin(_name(lost), self._without(lost), {"without": list(lost)})
+        if intent is not None:
+            self._stand("placing", lost, intent=intent.id)
+
+    def _stay_or_return(self, now_s: float, lost: tuple[str, ...]) -> None:
+        placed, after_s, up_s = self._placed, self._policy.return_after_s, self._up_s
+        assert placed is not None
+        gone = tuple(placed.plan["without"])
+        if up_s is None:
+            self._stand("placed", lost or gone, intent=placed.id)
+            return
+        if after_s is None or now_s < max(up_s + after_s, self._retry_s):
+            self._stand("back", gone, None, "k3ctl placement rollback", placed.id)
+            return
+        self._retry_s = now_s + RETRY_S
+        before = self._reconciler.swaps.map_of(placed.plan["from_epoch"])
+        if before is not None:
+            wanted = PlacementMap.from_json(before.map_json)
+            self._begin(f"epoch {before.epoch}", wanted, {"back": list(gone)})
+
+    def _begin(self, name: str, wanted: PlacementMap, extra: dict[str, Any]) -> Intent | None:
+        try:
+            made = self._reconciler.plan(wanted)
+            size_bytes = plan_traffic(self._station, made).total_bytes
+            figures = {"size_bytes": size_bytes, "parked": made.parked, **extra}
+            return self._reconciler.begin(made, name, figures, RATE_BYTES_S)
+        except (Locked, PlanStale):
+            return None  # somebody else was quicker; the next look sees what is there
+        except K3Error as error:
+            self._say(f"{name} cannot be placed: {error.message}")
+            return None
+
+    def _abandon(self, under_way: Intent) -> None:
+        try:
+            self._reconciler.abort()
+        except (Refused, NotFound):
+            return  # it has turned: the experts return as after any re-placement
+        names = " and ".join(under_way.plan["without"])
+        self._say(f"{names} is back before its experts were placed anew")
+
+    def _stand(
+        self, state: str, lost: tuple[str, ...], sentence: str | None = None,
+        command: str | None = None, intent: str | None = None,
+    ) -> None:  # fmt: skip
+        words = sentence or self._words(state, lost)
+        self._standing = Standing(state, lost, words, command, intent)
+        self._say(words)
+
+    def _words(self, state: str, lost: tuple[str, ...]) -> str:
+        names = " and ".join(lost)
+        if state == "waiting":
+            after_s = self._policy.after_s
+            until = "" if after_s is None else f"; after {after_s:g} s they are placed anew"
+            experts = f"the {self._on_sparks:,} experts on the sparks"
+            return f"{names} is lost, and {experts} with it: the pod waits for it{until}"
+        if state == "placing":
+            return f"{names} is lost: what was on the sparks is being placed in the Station's tiers"
+        if state == "placed":
+            return f"{names} is lost: what was on the sparks is served by the Station's tiers"
+        if state == "back":
+            return f"{names} is back: what was on the sparks may return to them"
+        return f"{names} is back: what was on the sparks returns to them"
+
+    def _say(self, sentence: str) -> None:
+        """Once, until no spark is missed: an event, and a line of the log."""
+        if sentence in self._told:
+            return
+        self._told.add(sentence)
+        log.warning("%s", sentence)
+        standing = self._standing
+        node = standing.lost[0] if standing is not None and standing.lost else None
+        self._store.record_event(KIND, sentence, node=node)
+
+    def _run(self) -> None:
+        while not self._stopping.wait(LOOK_S):
+            try:
+                self.step()
+            except K3Error as error:
+                log.error("the look for lost sparks failed: %s", error)
+            except Exception:
+                log.exception("re-placement ends for a reason that is a bug; the pod serves on")
+                return
+
+
+def _name(lost: tuple[str, ...]) -> str:
+    return f"the Station's tiers, without {' and '.join(lost)}"
