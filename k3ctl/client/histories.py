@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from k3ctl.client.hop_history import hop_charts
+from k3ctl.client.hop_history import counted_in_frames, hop_charts
 from k3ctl.client.records import MapTurn, Records
 from k3ctl.client.sensor_history import sensor_charts
 from k3ctl.client.series import (
@@ -23,8 +23,8 @@ from k3d.store.frame import Frame
 MOST_POINTS = 300
 
 DEFINITIONS = {
-    "latency": "a hop is from dispatch to partial; p50 is the mean of its buckets' medians, "
-    "weighted by their hops, p99 the largest of theirs: an upper bound",
+    "latency": "a hop is from dispatch to partial; over longer stretches p50 is the mean of their "
+    "medians and p99 the largest of theirs, an upper bound",
     "tokens": "tokens/s is all tokens of a bucket over its width, idle time included",
     "placement": "hit share is the share of all experts chosen that the tier served",
     "sensors": "each node's own sensors; a gap is a sensor that could not be read",
@@ -43,7 +43,8 @@ def latency(records: Records, node: str | None, tier: str | None) -> History:
             })
         )  # fmt: skip
     charts += hop_charts(records, width_s, node, tier)
-    return _history("latency", records, charts, width_s, _simulated_tiers(records))
+    bucket_s = None if node is not None or counted_in_frames(records) else width_s
+    return _history("latency", records, charts, bucket_s, _simulated_tiers(records))
 
 
 def tokens(records: Records, node: str | None, tier: str | None) -> History:

@@ -29,7 +29,8 @@ class Spread:
 
 @dataclass(frozen=True)
 class TierSpeed:
-    """Hops of one tier over the span."""
+    """Hops of one tier over the span: p50 is the mean of its frames' medians, weighted by their
+    hops, p99 the largest of theirs, an upper bound."""
 
     tier: str
     hops: int
@@ -141,34 +142,54 @@ def spreads(records: Records) -> list[Spread]:
 
 
 def tier_speeds(records: Records) -> list[TierSpeed]:
-    """Hops from the roll-ups, hit shares from the frames."""
+    """Hops and hit shares by tier, from the frames; from the roll-ups where no frame has hops."""
     last = records.frames[-1] if records.frames else None
     known = {} if last is None else {tier.name: tier for tier in last.tiers}
     names = dict.fromkeys([*known, *(hop.tier for hop in records.hops)])
-    found = []
-    for name in names:
-        hops = [hop for hop in records.hops if hop.tier == name and hop.count > 0]
-        shares = [
-            (tier.hit_share, float(max(1, tier.hops)))
-            for frame in records.frames
-            for tier in frame.tiers
-            if tier.name == name and tier.hit_share is not None
+    looked = [
+        Look(tier.name, tier.hops, tier.hop_p50_us, tier.hop_p99_us, tier.hit_share)
+        for frame in records.frames
+        for tier in frame.tiers
+    ]
+    if not any(look.p50_us is not None for look in looked):
+        looked += [
+            Look(hop.tier, hop.count, hop.p50_us or None, hop.p99_us or None, None)
+            for hop in records.hops
         ]
-        weight = sum(count for _, count in shares)
-        medians = [(hop.p50_us, hop.count) for hop in hops if hop.p50_us > 0]
-        counted = sum(count for _, count in medians)
-        found.append(
-            TierSpeed(
-                tier=name,
-                hops=sum(hop.count for hop in hops),
-                p50_us=sum(p * n for p, n in medians) / counted if counted else None,
-                p99_us=max((float(hop.p99_us) for hop in hops if hop.p99_us > 0), default=None),
-                hit_share=sum(s * n for s, n in shares) / weight if weight else None,
-                simulated=name in known and known[name].simulated,
-                provenance="measured" if last is None else last.provenance,
-            )
+    said = "measured" if last is None else last.provenance
+    return [
+        TierSpeed(
+            tier=name,
+            hops=sum(look.hops for look in looked if look.tier == name),
+            p50_us=_mean((look.p50_us, look.hops) for look in looked if look.tier == name),
+            p99_us=max(
+                (look.p99_us for look in looked if look.tier == name and look.p99_us is not None),
+                default=None,
+            ),
+            hit_share=_mean((look.hit_share, look.hops) for look in looked if look.tier == name),
+            simulated=name in known and known[name].simulated,
+            provenance=said,
         )
-    return found
+        for name in names
+    ]
+
+
+@dataclass(frozen=True)
+class Look:
+    """Hops of a tier within one frame or bucket."""
+
+    tier: str
+    hops: int
+    p50_us: float | None
+    p99_us: float | None
+    hit_share: float | None
+
+
+def _mean(values: Iterable[tuple[float | None, int]]) -> float | None:
+    """Weighted by hops, of those that are known."""
+    pairs = [(value, max(1, hops)) for value, hops in values if value is not None]
+    weight = sum(hops for _, hops in pairs)
+    return sum(value * hops for value, hops in pairs) / weight if weight else None
 
 
 def unwell(frames: Sequence[Frame]) -> list[Unwell]:

@@ -33,7 +33,7 @@ def now_s() -> int:
 def recorded(home: Path, now_s: int) -> Path:
     """A home that recorded the last two hours, with a map an hour ago."""
     record_rollups(home, now_s, count=120)
-    record_frames(home, hours(now_s * 1000, 2.0))
+    record_frames(home, hours(now_s * 1000, 2.0, step_ms=180_000))
     with writing(home) as store:
         store.record_placement_map(3, "d" * 64, "traced", b"{}")
         with store.transaction() as connection:
@@ -67,10 +67,17 @@ def test_each_kind_is_drawn_within_80_columns(
         assert any(0x2800 < ord(sign) < 0x2900 for sign in ran.out)
 
 
-def test_the_document_has_units_provenance_and_gaps(k3ctl: K3ctl, recorded: Path, now_s) -> None:
+def test_the_document_has_units_provenance_and_gaps(k3ctl: K3ctl, home: Path, now_s) -> None:
+    frames = hours(now_s * 1000, 2.0)
+    quiet = now_s * 1000 - 3_600_000
+    record_frames(home, [each for each in frames if abs(each.at_ms - quiet) > 600_000])
     document = k3ctl("plot", "latency", "--since", "2h", "--json").document
     assert document["schema"] == "k3ctl.plot/1"
-    assert (document["what"], document["pod"], document["bucket_s"]) == ("latency", "embedded", 60)
+    assert (document["what"], document["pod"], document["bucket_s"]) == (
+        "latency",
+        "embedded",
+        None,
+    )
     assert document["until_ms"] - document["since_ms"] == 7_200_000
     charts = {chart["name"]: chart for chart in document["charts"]}
     assert set(charts) == {"token", "hop_p50", "hop_p99"}
@@ -79,14 +86,26 @@ def test_the_document_has_units_provenance_and_gaps(k3ctl: K3ctl, recorded: Path
         for series in chart["series"]:
             assert series["unit"] == "us"
             assert series["provenance"] == "measured"
+            gaps = [at for at, value in series["points"] if value is None]
+            assert len(gaps) == 1
+            assert abs(gaps[0] - quiet) < 60_000
     points = charts["hop_p50"]["series"][0]["points"]
     assert all(document["since_ms"] <= at <= document["until_ms"] for at, _ in points)
+    assert {value for _, value in points} == {295.0, None}
+
+
+def test_a_home_of_before_frames_has_its_roll_ups(k3ctl: K3ctl, home: Path, now_s) -> None:
+    record_rollups(home, now_s, count=120)
+    document = k3ctl("plot", "latency", "--since", "2h", "--json").document
+    assert document["bucket_s"] == 60
+    charts = {chart["name"]: chart for chart in document["charts"]}
+    points = charts["hop_p50"]["series"][0]["points"]
     missing = [at for at, value in points[1:-1] if value is None]
-    middle = (now_s - 3_600) * 1000
     assert missing
-    assert all(abs(at - middle) < 15 * 60_000 for at in missing)
+    assert all(abs(at - (now_s - 3_600) * 1000) < 15 * 60_000 for at in missing)
     assert all(200 < value < 400 for _, value in points if value is not None)
-    assert [mark["label"] for mark in document["marks"]] == ["epoch 3, traced"]
+    worst = max(value for _, value in charts["hop_p99"]["series"][3]["points"] if value)
+    assert 4_500 < worst < 5_500
 
 
 def test_tokens_are_all_there_and_idle_time_is_zero(k3ctl: K3ctl, recorded: Path) -> None:
@@ -187,7 +206,8 @@ def test_a_home_that_recorded_nothing(k3ctl: K3ctl, home: Path, what: str) -> No
     assert not (home / "telemetry.db").exists()
 
 
-def test_points_for_scripts(k3ctl: K3ctl, recorded: Path) -> None:
+def test_points_for_scripts(k3ctl: K3ctl, home: Path, now_s: int) -> None:
+    record_rollups(home, now_s, count=120)
     ran = k3ctl("plot", "latency", "--tier", "hbm", "-H", "-p", "-o", "at,series,value,unit")
     rows = [line.split("\t") for line in ran.out.splitlines()]
     document = k3ctl("plot", "latency", "--tier", "hbm", "--json").document
