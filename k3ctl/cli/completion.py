@@ -32,9 +32,9 @@ def completion(context: click.Context, shell: str) -> None:
     """Print a script that completes commands, flags and the names of the pod.
 
     \b
-    bash  eval "$(k3ctl completion bash)"          in ~/.bashrc
-    zsh   eval "$(k3ctl completion zsh)"           in ~/.zshrc, after compinit
-    fish  k3ctl completion fish | source           in ~/.config/fish/config.fish
+    bash  eval "$(k3ctl completion bash)"         in ~/.bashrc
+    zsh   eval "$(k3ctl completion zsh)"          in ~/.zshrc, after compinit
+    fish  k3ctl completion fish | source          in ~/.config/fish/config.fish
 
     The wheel installs the same scripts where these shells look for them.
     """
