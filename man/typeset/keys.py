@@ -10,16 +10,22 @@ import msgspec
 
 from man.typeset.source import Entries, Item, SourceError
 
+MOST_SAID = 2**31
+"""Larger bounds are those of the number's kind, and no news."""
 
-def explained_keys(place: str, definitions: Entries) -> Entries:
+
+def explained_keys(place: str, definitions: Entries, without: str | None = None) -> Entries:
     """The definitions, each with the key's kind and default behind it.
 
-    `place` is module:Struct. A definition may be of several keys. Raises SourceError unless every
-    key of the Struct has one definition and nothing else has.
+    `place` is module:Struct; the keys of the Struct `without` are explained elsewhere. A definition
+    may be of several keys. Raises SourceError unless every key has one definition and nothing else
+    has.
     """
-    module, _, name = place.partition(":")
-    struct = getattr(importlib.import_module(module), name)
+    struct = _struct(place)
     fields = {field.encode_name: field for field in msgspec.structs.fields(struct)}
+    if without is not None:
+        for field in msgspec.structs.fields(_struct(without)):
+            del fields[field.encode_name]
     hints = get_type_hints(struct, include_extras=True)
     defined = [key for item in definitions.items for key in _keys(item)]
     if sorted(defined) != sorted(fields):
@@ -34,6 +40,11 @@ def explained_keys(place: str, definitions: Entries) -> Entries:
         said = [item.text, _kind(hints[field.name]), _default(field)]
         items.append(Item(item.term, " ".join(words for words in said if words)))
     return Entries(tuple(items))
+
+
+def _struct(place: str) -> type[msgspec.Struct]:
+    module, _, name = place.partition(":")
+    return getattr(importlib.import_module(module), name)
 
 
 def _keys(item: Item) -> list[str]:
@@ -66,7 +77,9 @@ def _range(what: str, limits: list[msgspec.Meta]) -> str:
     most = next((meta.le for meta in limits if meta.le is not None), None)
     if least is None or most is None:
         return f"{what}." if least is None else f"{what}, {least:,} or more."
-    return f"{what} from {least:,} to {most:,}."
+    return (
+        f"{what} from {least:,} to {most:,}." if most < MOST_SAID else f"{what}, {least:,} or more."
+    )
 
 
 def _default(field: msgspec.structs.FieldInfo) -> str:
@@ -77,6 +90,10 @@ def _default(field: msgspec.structs.FieldInfo) -> str:
         return ""
     if isinstance(default, bool):
         return f"The default is `{str(default).lower()}`."
+    if isinstance(default, float):
+        return f"The default is `{default:g}`."
+    if isinstance(default, msgspec.Struct):
+        return ""
     if isinstance(default, tuple):
         return f"The default is `{', '.join(default)}`."
     return f"The default is `{default}`."

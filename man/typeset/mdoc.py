@@ -20,8 +20,8 @@ def block_lines(blocks: Iterable[Block]) -> list[str]:
                 lines.append(f".Ss {text}" + "\\&" * (text[-1] in ".)]"))
             case Paragraph(text):
                 lines += [".Pp"] * apart + text_lines(text)
-            case Verbatim(shown):
-                lines.append(".Bd -literal -offset indent")  # it sets itself apart
+            case Verbatim(shown, wide):  # it sets itself apart
+                lines.append(".Bd -literal" if wide else ".Bd -literal -offset indent")
                 lines += [verbatim(line) for line in shown] + [".Ed"]
             case Entries():
                 lines += [".Pp"] * (apart and block.compact) + _entry_lines(block)

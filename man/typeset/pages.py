@@ -26,7 +26,7 @@ from man.typeset.source import (
     Paragraph,
     Source,
     SourceError,
-    read_blocks,
+    Verbatim,
     read_source,
 )
 
@@ -155,7 +155,7 @@ def _help(command: Command) -> list[Block]:
     for paragraph in command.description.split("\n\n"):
         lines = paragraph.splitlines()
         if lines and lines[0].strip() == "\b":
-            blocks += read_blocks([f"    {line}" for line in lines[1:]])
+            blocks.append(Verbatim(tuple(lines[1:]), wide=True))
         elif paragraph.strip():
             text = " ".join(paragraph.split())
             ended = text if text.endswith((".", ":", ")")) else f"{text}."

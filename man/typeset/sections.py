@@ -5,7 +5,9 @@
 {environment NAME ...}  environment variables, all of them when none is named
 {files}                 files of a home
 {verbs}                 the commands of k3ctl with their pages
-{keys module:Struct}    the keys of a Struct; the definitions that follow say what they mean
+{settings}              the keys at the top of k3ctl.toml
+{keys MODULE:STRUCT}    the keys of a Struct; the definitions that follow say what they mean.
+                        With a second Struct, those that it has not
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from collections.abc import Sequence
 from k3ctl.cli.help import ENVIRONMENT, FILES
 from k3ctl.cli.main import VERBS
 from k3ctl.cli.output import EXIT_SENTENCES, HEALTH_SENTENCES
+from k3ctl.client.config import SETTINGS, Setting
 from man.typeset.keys import explained_keys
 from man.typeset.source import Block, Directive, Entries, Item, SourceError
 
@@ -32,7 +35,8 @@ def fill_in(blocks: Sequence[Block]) -> list[Block]:
                 raise SourceError(f"{{keys {block.arguments[0]}}} has no definitions behind it")
             definitions = rest.pop(0)
             assert isinstance(definitions, Entries)
-            filled.append(explained_keys(block.arguments[0], definitions))
+            place, *without = block.arguments
+            filled.append(explained_keys(place, definitions, *without))
         else:
             filled.append(_table(block))
     return filled
@@ -50,11 +54,18 @@ def _table(directive: Directive) -> Entries:
             return Entries(tuple(Item(f"`{n}`", sentence(ENVIRONMENT[n])) for n in names))
         case "files":
             return Entries(tuple(Item(f"`{n}`", sentence(text)) for n, text in FILES.items()))
+        case "settings":
+            return Entries(tuple(Item(f"`{each.name}`", _about(each)) for each in SETTINGS))
         case "verbs":
             return Entries(
                 tuple(Item(f"k3ctl-{name}(1)", verb.summary) for name, verb in VERBS.items())
             )
     raise SourceError(f"there is no table {{{directive.name}}}")
+
+
+def _about(setting: Setting) -> str:
+    variables = " or ".join(f"`{name}`" for name in setting.variables)
+    return f"{sentence(setting.about)} {variables} stands in for it."
 
 
 def exit_codes() -> Entries:

@@ -32,7 +32,10 @@ class Paragraph:
 
 @dataclass(frozen=True)
 class Verbatim:
+    """Lines shown as they are, set in from the text unless they are as wide as a page."""
+
     lines: tuple[str, ...]
+    wide: bool = False
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from man.typeset.pages import ORDER
 
-WIDEST_VERBATIM = 72
-"""Columns of an example: mandoc sets 80 columns and indents by six or eight."""
+WIDEST = {".Bd -literal": 75, ".Bd -literal -offset indent": 69}
+"""Columns of what is shown as it is, by its display: a page has 80."""
 _HEAD = [r'\.\\" Made by', r"\.Dd \w+ \d+, \d{4}", r"\.Dt \S+ \d", r"\.Os k3pod \S+", r"\.Sh NAME",
          r"\.Nm \S+", r"\.Nd .+"]  # fmt: skip
 
@@ -38,23 +38,24 @@ def _line_complaints(lines: list[str]) -> list[str]:
     open_: list[str] = []
     for number, line in enumerate(lines, start=1):
         where = f"line {number}: "
-        verbatim = bool(open_) and open_[-1] == "Bd"
+        verbatim = bool(open_) and open_[-1].startswith(".Bd")
         if line != line.rstrip() or not line.isascii():
             found.append(where + "ends in a space or is not ASCII")
         if not line and not verbatim:
             found.append(where + "is empty")
         shown = re.sub(r"\\&|\\\(..|\\\[.*?\]", lambda m: "" if m[0] == "\\&" else "x", line)
-        if verbatim and len(shown.replace("\\-", "-").replace("\\e", "x")) > WIDEST_VERBATIM:
-            found.append(where + f"an example is wider than {WIDEST_VERBATIM} columns")
+        width = len(shown.replace("\\-", "-").replace("\\e", "x"))
+        if verbatim and line != ".Ed" and width > WIDEST[open_[-1]]:
+            found.append(where + f"is wider than {WIDEST[open_[-1]]} columns")
         if line.startswith((".Bl ", ".Bd ")):
-            open_.append(line[1:3])
+            open_.append(line)
         elif line in (".El", ".Ed"):
-            if not open_ or open_.pop()[1] != line[2]:
+            if not open_ or open_.pop()[2] != line[2]:
                 found.append(where + f"{line} closes nothing")
-        elif line.startswith(".It") and (not open_ or open_[-1] != "Bl"):
+        elif line.startswith(".It") and (not open_ or not open_[-1].startswith(".Bl")):
             found.append(where + ".It is in no list")
         elif line.startswith((".Sh", ".Ss")) and open_:
-            found.append(where + f".{open_.pop()} is not closed")
+            found.append(where + f"{open_.pop()} is not closed")
     return found + ["a list or a display is not closed at the end"] * bool(open_)
 
 

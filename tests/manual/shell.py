@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import shutil
 import signal
 import subprocess
 import sys
+import time
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -83,6 +87,31 @@ class Shell:
             child.send_signal(signal.SIGINT)
             first += child.stdout.read()
         return Ran(line, child.returncode, first, "")
+
+    def on_a_terminal(self, line: str, prompt: bytes, typed: Sequence[bytes]) -> Ran:
+        """Run a line on a terminal of its own; type to it, each time behind its prompt."""
+        ours, theirs = os.openpty()
+        rest, said = list(typed), b""
+        child = subprocess.Popen(
+            ["bash", "-c", f"exec {line}"],
+            cwd=self.work,
+            env={**self.environment, "TERM": "dumb"},
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+            start_new_session=True,
+        )
+        os.close(theirs)
+        ended = time.monotonic() + LONGEST_S
+        with child, suppress(OSError):  # how Linux says that the other side is closed
+            while time.monotonic() < ended:
+                if select.select([ours], [], [], 1.0)[0]:
+                    said += os.read(ours, 4096)
+                if rest and said.endswith(prompt):
+                    os.write(ours, rest.pop(0))
+            child.kill()
+        os.close(ours)
+        return Ran(line, child.returncode, said.decode(), "")
 
     def pod_up(self) -> None:
         up = self.run("k3ctl pod up embedded-1")
