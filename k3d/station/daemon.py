@@ -31,6 +31,7 @@ from k3d.station.openai.keys import KeyFile
 from k3d.station.openai.mount import mount_api
 from k3d.station.openai.server import check_exposure
 from k3d.station.options import station_options
+from k3d.station.pod_metrics import PodMetrics
 from k3d.station.recorder import Recorder
 from k3d.station.replacement import Replacement
 from k3d.station.scheduler import Scheduler
@@ -41,6 +42,7 @@ from k3d.station.trace_recorder import TraceRecorder
 from k3d.station.trace_routes import trace_routes
 from k3d.store.home import RunFile, http_token, read_secret, resolve_home
 from k3d.store.state import StateStore
+from k3d.store.swap_totals import swap_totals
 from k3d.store.telemetry import TelemetryStore
 
 INIT_S = 2.0
@@ -81,7 +83,8 @@ def run_station(options: Namespace) -> int:
         traces = TraceRecorder(station, scheduler)
         replacement = Replacement(station, swaps, store)
         view = StationView(station, scheduler, monotonic(), swaps=swaps, replacement=replacement)
-        api = mount_api(api_listener, view, home)
+        pod_metrics = PodMetrics(lambda: frames.latest, lambda: swap_totals(store))
+        api = mount_api(api_listener, view, home, pod_metrics)
         view = replace(view, api_url=api.url)
         sensors = sensors_of(node, home)
         sensors.start()

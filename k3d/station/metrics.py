@@ -44,10 +44,17 @@ class ApiMetrics:
     """Counters of one API; the engine's gauges are read when somebody asks."""
 
     def __init__(
-        self, model: str, counts: Callable[[], EngineCounts], progress_age_s: Callable[[], float]
+        self,
+        model: str,
+        counts: Callable[[], EngineCounts],
+        progress_age_s: Callable[[], float],
+        pod: Collector | None = None,
     ) -> None:
+        """`pod`: what else is collected when somebody asks."""
         self._registry = CollectorRegistry()
         self._registry.register(_EngineGauges(model, counts, progress_age_s))
+        if pod is not None:
+            self._registry.register(pod)
         self._model = model
 
         def counter(name: str, what: str, *labels: str) -> Counter:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import urllib.error
+import urllib.request
 from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
@@ -167,3 +168,24 @@ def test_a_station_that_was_killed_leaves_what_it_recorded_and_goes_on(
         span = history.span()
         assert span is not None
         assert span[1] > last.at_ms
+
+
+def test_metrics_of_the_pod_are_beside_the_engines(inproc_pod: RunningPod) -> None:
+    url = frame_of(inproc_pod).api_url
+    assert url is not None
+    with urllib.request.urlopen(url.removesuffix("/v1") + "/metrics", timeout=30) as response:
+        text = response.read().decode()
+    assert 'k3_node_state{node="spark-1",state="healthy"} 1.0' in text
+    assert "k3_swap_paused 0.0" in text
+    assert 'k3_swap_total{result="done"} 0.0' in text
+    assert 'k3_node_memory_bytes{node="station",simulated="false"}' in text
+    assert "vllm:num_requests_running" in text
+
+
+def test_the_stations_own_sensors_are_in_its_frame(inproc_pod: RunningPod) -> None:
+    inproc_pod.wait("sensors", lambda: frame_of(inproc_pod).nodes[0].sensors is not None)
+    sensors = frame_of(inproc_pod).nodes[0].sensors
+    assert sensors is not None
+    assert sensors.memory_bytes
+    assert 0 < (sensors.memory_used_bytes or 0) < sensors.memory_bytes
+    assert sensors.age_s < 30

@@ -6,13 +6,18 @@ import socket
 import time
 from pathlib import Path
 
+from prometheus_client.registry import Collector
+
 from k3d.station.openai.served import Served
 from k3d.station.openai.server import ApiServer
 from k3d.station.status import StationView
 
 
-def mount_api(listener: socket.socket, view: StationView, home: Path) -> ApiServer:
+def mount_api(
+    listener: socket.socket, view: StationView, home: Path, metrics: Collector
+) -> ApiServer:
     """A server of the Station's model on the address that its description gives; not started yet.
+    `metrics` are those of the pod.
 
     Raises ConfigError when the address needs keys and the home has none.
     """
@@ -34,5 +39,6 @@ def mount_api(listener: socket.socket, view: StationView, home: Path) -> ApiServ
         engine=view.scheduler,
         state=state,
         synthetic_acceptance=engine.synthetic_acceptance,
+        metrics=metrics,
     )
     return ApiServer(listener, station.pod.station.api_host, served, home)

@@ -7,6 +7,8 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Protocol
 
+from prometheus_client.registry import Collector
+
 from k3d.engine.counts import EngineCounts
 from k3d.engine.request import Event, Request
 from k3d.model.chat_format import ChatFormat
@@ -33,7 +35,7 @@ class Served:
     """One model on one Station.
 
     `room` is the context in tokens, `vocab_size` the width of the logits; `state` gives the pod's
-    state and the reason for it.
+    state and the reason for it; `metrics` are those of the pod around the engine.
     """
 
     model: str
@@ -48,6 +50,7 @@ class Served:
     engine: EngineRunner
     state: Callable[[], tuple[str, str | None]]
     synthetic_acceptance: float | None = None
+    metrics: Collector | None = None
 
     @property
     def token_ids(self) -> int:

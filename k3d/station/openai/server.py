@@ -73,7 +73,10 @@ class ApiServer:
             lambda: len(keys) > 1,
         )
         self.metrics = ApiMetrics(
-            served.model, served.engine.counts, lambda: served.engine.progress_age_s
+            served.model,
+            served.engine.counts,
+            lambda: served.engine.progress_age_s,
+            served.metrics,
         )
         self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix="api-reader")
         stamp = served.synthetic_acceptance
