@@ -10,7 +10,7 @@ from k3ctl.charts.panels import Panel
 
 WIDTH, LEFT, RIGHT = 760, 64, 16
 HEAD, ROW, FOOT, BETWEEN = 24, 110, 26, 14
-KEY, LETTER = 34, 6.6
+KEY, LETTER = 46, 7.0
 # Okabe and Ito's colours; each line has a dash and a mark of its own as well.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#7F7F7F", "#56B4E9", "#E69F00")
 DASHES = ("", "7 3", "8 3 2 3", "2 3", "12 3", "5 2 1 2 1 2", "4 4")

@@ -37,14 +37,14 @@ def report_page(report: Report) -> Page:
 
 def _verdict(report: Report) -> str:
     """The span in one sentence."""
-    state = "was not recorded" if report.state is None else f"ended {report.state}"
+    told = "No frame was recorded" if report.state is None else f"At its end {report.state}"
     failed, wrong = report.ran.requests["failed"], len(report.troubles)
     parts = [
         f"{count(report.ran.requests['finished'])} requests finished, {count(failed)} failed",
         f"{count(report.ran.decode_tokens)} tokens written",
         f"{wrong} {'trouble' if wrong == 1 else 'troubles'} noted",
     ]
-    return f"The pod {state}: {'; '.join(parts)}."
+    return f"{told}: {'; '.join(parts)}."
 
 
 def _what_ran(report: Report) -> Iterable[Block]:
@@ -75,15 +75,16 @@ def _how_fast(report: Report) -> Iterable[Block]:
             ("FIGURE", "P50", "P99", "LEAST", "MOST", "LABEL"),
             tuple(
                 (
-                    f"{each.name}, {_unit(each)}",
+                    _named(each),
                     *(_figure(each, each_value) for each_value in (each.p50, each.p99)),
                     *(_figure(each, each_value) for each_value in (each.least, each.most)),
-                    f"{each.provenance}, {each.meaning}",
+                    each.provenance,
                 )
                 for each in known
             ),
             " rrrr",
         )
+        yield Words("Rates and times are over the frames in which there were any.")
     else:
         yield Words("Nothing was decoded while frames were recorded.")
     if report.tiers:
@@ -150,7 +151,7 @@ def _changed(report: Report) -> Iterable[Block]:
 def _wrong(report: Report) -> Iterable[Block]:
     failed, refused = report.ran.requests["failed"], report.ran.requests["refused"]
     if failed or refused:
-        yield Words(f"{count(failed)} requests failed; {count(refused)} found the queue full.")
+        yield Words(f"Requests: {count(failed)} failed, {count(refused)} found the queue full.")
     if report.unwell:
         yield Grid(
             ("NODE", "STATE", "FOR AT MOST", "FROM", "REASON"),
@@ -168,18 +169,18 @@ def _wrong(report: Report) -> Iterable[Block]:
         )
     if report.troubles:
         yield Grid(
-            ("AT", "SEVERITY", "TIMES", "SUBJECT", "WHAT"),
+            ("FROM", "TO", "SEVERITY", "SUBJECT", "WHAT"),
             tuple(
                 (
                     local(trouble.at_ms / 1000),
+                    local(trouble.until_ms / 1000, date=False),
                     trouble.severity,
-                    count(trouble.count) if trouble.source == "log" else "-",
                     trouble.subject,
-                    trouble.sentence,
+                    trouble.sentence
+                    + (f" ({trouble.count} times)" if trouble.source == "log" else ""),
                 )
                 for trouble in report.troubles
             ),
-            "  r",
         )
     if not (failed or refused or report.unwell or report.troubles):
         yield Words("Nothing that is recorded.")
@@ -199,8 +200,9 @@ def _panels(history: History, keys: tuple[str, ...]) -> list[Panel]:
     ]
 
 
-def _unit(spread: Spread) -> str:
-    return "ms" if spread.unit == "us" else spread.unit
+def _named(spread: Spread) -> str:
+    unit = "ms" if spread.unit == "us" else spread.unit
+    return spread.name if unit in spread.name else f"{spread.name}, {unit}"
 
 
 def _figure(spread: Spread, value: float | None) -> str:

@@ -27,7 +27,8 @@ DEFINITIONS = {
     "medians and p99 the largest of theirs, an upper bound",
     "tokens": "tokens/s is all tokens of a bucket over its width, idle time included",
     "placement": "hit share is the share of all experts chosen that the tier served",
-    "sensors": "each node's own sensors; a gap is a sensor that could not be read",
+    "sensors": "each node's own sensors, temperature of the hottest; a gap is a sensor that could "
+    "not be read",
 }
 
 

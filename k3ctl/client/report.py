@@ -9,7 +9,7 @@ from typing import Any
 from k3ctl.client.histories import latency, tokens
 from k3ctl.client.moments import Span, local
 from k3ctl.client.records import Recording, Records, read_records
-from k3ctl.client.report_events import Change, Measured, Trouble, attention, told
+from k3ctl.client.report_events import Change, Measured, Trouble, attention, badness, merged, told
 from k3ctl.client.report_figures import (
     Ran,
     Spread,
@@ -22,7 +22,7 @@ from k3ctl.client.report_figures import (
 )
 from k3ctl.client.series import History
 
-WORST_FIRST = ("alert", "critical", "error", "warning")
+SHOWING = ("k3ctl logs", "k3ctl replay", "k3ctl plot", "k3ctl health", "k3ctl status")
 MOST_COMMANDS = 6
 MOST_TROUBLES = 30
 
@@ -88,7 +88,10 @@ def build_report(home: Path, span: Span, recording: Recording, now_s: float) -> 
     if not (story.changes or story.troubles or story.receipts):
         records.require("history")
     ran_ = ran(records, story.pod or "pod")
-    troubles = _worst_first([*story.troubles, *attention(records.frames)])
+    troubles = sorted(
+        merged([*story.troubles, *attention(records.frames)]),
+        key=lambda trouble: (badness(trouble.severity), trouble.at_ms),
+    )
     unwell_ = unwell(records.frames)
     return Report(
         home=home,
@@ -110,22 +113,22 @@ def build_report(home: Path, span: Span, recording: Recording, now_s: float) -> 
     )
 
 
-def _worst_first(troubles: list[Trouble]) -> list[Trouble]:
-    def rank(trouble: Trouble) -> tuple[int, int]:
-        known = trouble.severity in WORST_FIRST
-        badness = WORST_FIRST.index(trouble.severity) if known else len(WORST_FIRST)
-        return badness, trouble.at_ms
-
-    return sorted(troubles, key=rank)
+def _stands(trouble: Trouble, records: Records) -> bool:
+    """Whether it was still so in the newest frame."""
+    if not records.frames:
+        return True
+    last = records.frames[-1]
+    return trouble.until_ms >= last.at_ms - 1000 * last.interval_s
 
 
 def _next(
     records: Records, ran_: Ran, troubles: list[Trouble], unwell_: list[Unwell]
 ) -> list[Next]:
-    """Commands that show or mend what was found, the most pressing first."""
+    """Commands that show or mend what was found, the most pressing first. What is over needs no
+    mending."""
     found: dict[str, str] = {}
     for trouble in troubles:
-        if trouble.command:
+        if trouble.command and (trouble.command.startswith(SHOWING) or _stands(trouble, records)):
             found.setdefault(trouble.command, trouble.sentence)
     if ran_.requests["failed"]:
         found.setdefault(

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +21,15 @@ from k3d.store.state import StateReader
 
 ALERT = "alert"
 POD = "pod"
+# Kinds of events that tell of what was done. All others tell of what began to need attention.
+DONE = ("swap", "replacement", "bank", "build", "stage", "verify", "scrub", "gc", "placement")
+OVER = ("over: ", " is healthy again")
+WORST_FIRST = ("alert", "critical", "error", "warning")
 MOST_EVENTS = 500
 MOST_LOG_LINES = 10
 MOST_FIGURES = 4
 FIGURES_DEEP = 3
+_FIGURES = re.compile(r"\d+(?:[.,]\d+)*")
 
 
 @dataclass(frozen=True)
@@ -98,8 +104,10 @@ def told(home: Path, span: Span) -> Told:
             elif kind == ALERT:
                 if detail.get("raised", True):
                     troubles.append(_alert(at_ms, node, message, detail))
-            else:
+            elif kind.partition("-")[0] in DONE:
                 changes.append(Change(at_ms, f"{kind}: {message}", detail.get("intent")))
+            elif not (message.startswith(OVER[0]) or message.endswith(OVER[1])):
+                troubles.append(_alert(at_ms, node, message, detail))
         receipts = [
             _measured(receipt)
             for receipt in reader.receipts(limit=MOST_EVENTS)
@@ -113,6 +121,34 @@ def told(home: Path, span: Span) -> Told:
         starts,
         ends,
     )
+
+
+def merged(troubles: Sequence[Trouble]) -> list[Trouble]:
+    """Each matter once: the same sentence of the same subject, whatever its figures, from first to
+    last. A frame, an event and an alert may all tell of one."""
+    found: dict[str, Trouble] = {}
+    for each in sorted(troubles, key=lambda trouble: trouble.until_ms):
+        matter = _FIGURES.sub("#", each.sentence)
+        known = found.get(matter)
+        if known is None:
+            found[matter] = each
+            continue
+        worst = min((known, each), key=lambda trouble: badness(trouble.severity))
+        found[matter] = replace(
+            each,
+            at_ms=min(known.at_ms, each.at_ms),
+            until_ms=max(known.until_ms, each.until_ms),
+            severity=worst.severity,
+            subject=known.subject if each.subject == POD else each.subject,
+            command=worst.command or known.command or each.command,
+            count=max(known.count, each.count),
+        )
+    return list(found.values())
+
+
+def badness(severity: str) -> int:
+    """0 for the worst; what is not known comes last."""
+    return WORST_FIRST.index(severity) if severity in WORST_FIRST else len(WORST_FIRST)
 
 
 def attention(frames: Sequence[Frame]) -> list[Trouble]:

@@ -15,7 +15,7 @@ COUNTS = ("finished", "failed", "refused", "preempted")
 
 @dataclass(frozen=True)
 class Spread:
-    """A figure over the span: over time, or for hops over buckets; None where it never was."""
+    """A figure over the time in which it was known; None where it never was."""
 
     name: str
     unit: str
@@ -24,7 +24,6 @@ class Spread:
     least: float | None
     most: float | None
     provenance: str
-    meaning: str
 
 
 @dataclass(frozen=True)
@@ -114,7 +113,7 @@ def spreads(records: Records) -> list[Spread]:
     frames = records.frames
     said = frames[-1].provenance if frames else "measured"
 
-    def of(name: str, unit: str, figure: Callable[[Frame], float | None], meaning: str) -> Spread:
+    def of(name: str, unit: str, figure: Callable[[Frame], float | None]) -> Spread:
         known = [
             (value, frame.interval_s) for frame in frames if (value := figure(frame)) is not None
         ]
@@ -127,17 +126,16 @@ def spreads(records: Records) -> list[Spread]:
             min(values, default=None),
             max(values, default=None),
             said,
-            meaning,
         )
 
     return [
-        of("decode", "tokens/s", lambda f: f.decode_tokens_per_s, "while anything was decoded"),
-        of("prompt", "tokens/s", lambda f: f.prompt_tokens_per_s, "while prompts were read"),
-        of("between tokens, p50", "us", lambda f: f.token_p50_us, "of one lane"),
-        of("between tokens, p99", "us", lambda f: f.token_p99_us, "of one lane"),
-        of("acceptance length", "tokens/round", lambda f: f.acceptance_length, "while drafting"),
-        of("lanes running", "lanes", lambda f: float(f.running), "at any time"),
-        of("requests waiting", "requests", lambda f: float(f.waiting), "at any time"),
+        of("decoding", "tokens/s", lambda f: f.decode_tokens_per_s),
+        of("reading prompts", "tokens/s", lambda f: f.prompt_tokens_per_s),
+        of("between tokens, p50", "us", lambda f: f.token_p50_us),
+        of("between tokens, p99", "us", lambda f: f.token_p99_us),
+        of("acceptance length", "tokens/round", lambda f: f.acceptance_length),
+        of("lanes running", "lanes", lambda f: float(f.running)),
+        of("requests waiting", "requests", lambda f: float(f.waiting)),
     ]
 
 

@@ -30,7 +30,7 @@ class Figure:
 
 FIGURES = (
     Figure("power_w", "power", "W"),
-    Figure("temperature_c", "temperature, hottest sensor", "°C", from_zero=False),
+    Figure("temperature_c", "temperature", "°C", from_zero=False),
     Figure("busy_share", "load", "%", 0.01),
     Figure("memory_used_bytes", "memory in use", "GiB", GIB),
     Figure("clock_mhz", "clock", "MHz"),

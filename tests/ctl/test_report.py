@@ -16,6 +16,7 @@ from k3ctl.cli.page_html import page_html
 from k3ctl.cli.page_markdown import code, escaped, page_markdown
 from k3ctl.cli.page_text import grid_lines, page_lines
 from k3ctl.client.moments import local
+from k3ctl.client.report_events import Trouble, merged
 from k3ctl.client.report_figures import unwell, weighted_quantile
 from k3d.store.requests import claimed
 from tests.ctl.conftest import K3ctl
@@ -102,7 +103,7 @@ def test_the_document_tells_all_of_it(k3ctl: K3ctl, lived: Path, now_s: int) -> 
     assert (ran["starts"], ran["ends"]) == (1, 0)
     assert 18_000 < ran["decode_tokens"] < 27_000
     figures = {each["name"]: each for each in document["fast"]["figures"]}
-    decode = figures["decode"]
+    decode = figures["decoding"]
     assert decode["least"] <= decode["p50"] <= decode["p99"] <= decode["most"]
     assert (decode["unit"], decode["provenance"]) == ("tokens/s", "measured")
     assert [tier["tier"] for tier in document["fast"]["tiers"]] == ["hbm", "rtx", "grace", "spark"]
@@ -261,6 +262,17 @@ def test_time_in_a_state_is_the_sum_of_its_frames() -> None:
     assert (node.node, node.state, node.most_s, node.reason) == ("spark-2", "down", 20.0, "gone")
     assert (node.since_ms, node.until_ms) == (10_000, 30_000)
     assert unwell([frame(1)]) == []
+
+
+def test_one_matter_is_told_once() -> None:
+    seen = Trouble(5, 90, "warning", "spark-1", "its sensors were read 90 s ago", source="frames")
+    noted = Trouble(1, 1, "alert", "pod", "its sensors were read 11 s ago", command="k3ctl logs")
+    other = Trouble(2, 2, "warning", "spark-1", "its link was lost")
+    told = merged([seen, noted, other])
+    assert [each.sentence for each in told] == [seen.sentence, other.sentence]
+    first = told[0]
+    assert (first.at_ms, first.until_ms, first.severity) == (1, 90, "alert")
+    assert (first.subject, first.command) == ("spark-1", "k3ctl logs")
 
 
 @given(st.lists(st.tuples(st.floats(-1e6, 1e6), st.floats(0.1, 10)), min_size=1), st.floats(0, 1))
