@@ -18,7 +18,8 @@ from k3ctl.cli.table import count, seconds, size
 from k3ctl.client.bank_work import run_bank_work
 from k3ctl.tui.deeds import Deed
 from k3ctl.tui.figures import bar
-from k3ctl.tui.ink import Ink, Line, Span, heading, line, pad, quiet, strong
+from k3ctl.tui.ink import Ink, Line, Span, heading, line, pad, quiet, strong, width_of
+from k3ctl.tui.marks import Marks
 from k3ctl.tui.pane import Pane
 from k3ctl.tui.snapshot import Snapshot
 from k3ctl.tui.widgets.detail import Detail
@@ -91,25 +92,27 @@ class BanksPane(Pane):
         working = () if frame is None else tuple((w.kind, w.node) for w in frame.bank_work)
         asked = self._asked_number
         old = asked is None or snapshot.number - asked >= EVERY_FRAMES
-        if frame is not None and (old or working != self._working):
+        if frame is not None and (old or working != self._working) and self._list():
             self._working = working
-            self._list()
         self._redraw()
 
-    def _list(self) -> None:
+    def _list(self) -> bool:
+        """Ask for the listing; False while it is being made."""
         frame, home = self.shown.frame, self.console.home
         if frame is None:
-            return
+            return False
         if home is None:
             self._reason = "these frames have no home, so no banks"
-            return
+            return False
         arguments = ["--home", str(home), "--pod", frame.pod]
 
         def call() -> Mapping[str, Any]:
             return run_bank_work("ls", arguments, _ignore)[1]
 
-        if self.console.ask("banks", call, self._take, self._fail):
-            self._asked_number = self.shown.number
+        if not self.console.ask("banks", call, self._take, self._fail):
+            return False
+        self._asked_number = self.shown.number
+        return True
 
     def _take(self, document: Mapping[str, Any]) -> None:
         self._listed, self._reason = document, None
@@ -228,22 +231,27 @@ class BanksPane(Pane):
                 call=lambda: _carry_out(verb, home, frame.pod),
                 confirm=verb.capitalize(),
             ),
-            self._list,
+            self.action_list_anew,
         )
 
 
-def work_line(work: BankWorkFrame, marks: Any, width: int) -> Line:
-    """One piece of work: node, kind, how far, how fast, what it found."""
+def work_line(work: BankWorkFrame, marks: Marks, width: int) -> Line:
+    """One piece of work: node, kind, how far, how fast, what it found. What there is no room for
+    is left out, the bytes first."""
     share = work.done_bytes / work.size_bytes if work.size_bytes else 1.0
-    length = max(4, min(BAR, width - 58))
-    speed = "" if work.bytes_per_s is None else f"  {size(work.bytes_per_s)}/s"
-    left = "" if work.left_s is None else f"  {seconds(work.left_s)} left"
-    found = (Span(f"  {count(work.found)} damaged", "bad"),) if work.found else ()
-    return line(
+    head = line(
         pad((strong(work.node),), 11), pad((Span(work.kind, "accent"),), 7),
-        bar(share, length, marks), f" {100 * share:3.0f} %",
-        quiet(f"  {size(work.done_bytes)} of {size(work.size_bytes)}"), speed, quiet(left), *found,
+        bar(share, max(4, min(BAR, width - 50)), marks), f" {100 * share:3.0f} %",
     )  # fmt: skip
+    found = (Span(f"  {count(work.found)} damaged", "bad"),) if work.found else ()
+    left = line(quiet("" if work.left_s is None else f"  {seconds(work.left_s)} left"))
+    speed = line("" if work.bytes_per_s is None else f"  {size(work.bytes_per_s)}/s")
+    amount = line(quiet(f"  {size(work.done_bytes)} of {size(work.size_bytes)}"))
+    for pieces in ((amount, speed, left), (speed, left), (left,)):
+        whole = line(head, *pieces, found)
+        if width_of(whole) <= width:
+            return whole
+    return line(head, found)
 
 
 def _carry_out(verb: str, home: Path, pod: str) -> str:
