@@ -10,6 +10,7 @@ HOME/fake/NODE.json, so that a test changes it while it runs:
     end             [exit code, sentence]: end with it instead of starting
     ignore_term     do not end on SIGTERM
     silent          accept connections and never answer
+    answers         documents of other paths, GET or POST, without their query
 """
 
 from __future__ import annotations
@@ -196,6 +197,9 @@ class _Handler(BaseHTTPRequestHandler):
         elif self.path == "/shutdown":
             self._send(200, {"schema": "k3d.shutdown/1"})
             threading.Thread(target=self.server.stop).start()
+        elif self.path in self.server.script.get("answers", {}):
+            self.server.requests.append(json.loads(body))
+            self._send(200, self.server.script["answers"][self.path])
         else:
             self._send(404, {})
 
@@ -207,7 +211,10 @@ class _Handler(BaseHTTPRequestHandler):
         if not self._admitted():
             return
         kind = self.path.strip("/")
-        if self.path not in answers:
+        others = script.get("answers", {})
+        if self.path.partition("?")[0] in others:
+            self._send(200, others[self.path.partition("?")[0]])
+        elif self.path not in answers:
             self._send(404, {})
         elif kind + "_status" in script:
             self._send(script[kind + "_status"], script.get(kind, {}))
