@@ -29,7 +29,7 @@ class Pace:
 
 
 class Replayed:
-    """The frames of a recording between two moments, those `step_ms` apart.
+    """The frames of a recording between two moments; going on, those `step_ms` apart.
 
     Both ends are part of it; None is the recording's own end. Raises NotFound when nothing was
     recorded in between.
@@ -53,13 +53,11 @@ class Replayed:
         return (first, last) if first <= last else None
 
     def at(self, at_ms: int) -> Frame | None:
-        """The newest frame not after the moment, nor after the last step before it."""
+        """The newest frame not after the moment: what is sought is found, whatever the step."""
         span = self.span()
         if span is None or at_ms < span[0]:
             return None
-        if at_ms >= span[1]:
-            return self._recording.at(span[1])
-        return self._recording.at(max(span[0], at_ms // self._step_ms * self._step_ms))
+        return self._recording.at(min(at_ms, span[1]))
 
     def after(self, at_ms: int) -> Frame | None:
         """The first frame a step or more after the moment."""

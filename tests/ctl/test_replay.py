@@ -116,7 +116,7 @@ def test_a_fast_replay_steps_and_still_ends_at_the_end() -> None:
         at = following.at_ms
         shown.append(at)
     assert shown[:3] == [1_005_000, 1_020_000, 1_035_000]
-    assert moment_of(part.at(1_050_999)) == 1_050_000
+    assert moment_of(part.at(1_051_999)) == 1_051_000  # what is sought is not stepped over
     assert moment_of(part.at(9_999_999)) == 1_199_000
 
 
