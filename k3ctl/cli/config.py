@@ -19,11 +19,11 @@ VALUES = Columns(
     "settings",
     (
         Column("name", lambda value: value.name),
-        Column("value", lambda value: value.shown),
         Column("origin", lambda value: value.origin),
+        Column("value", lambda value: value.shown),
     ),
 )
-FILES = Columns("files", (Column("path", "path"), Column("state", "state")))
+FILES = Columns("files", (Column("state", "state"), Column("path", "path")))
 
 
 @click.group()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from k3ctl.cli.options import Invocation, home_options
+from k3ctl.cli.options import Invocation, home_options, json_option
 from k3ctl.cli.output import EXIT_SENTENCES, HEALTH_SENTENCES
 from k3ctl.cli.table import wrapped
 from k3d.errors import ConfigError
@@ -16,6 +16,7 @@ ENVIRONMENT = {
     "NO_COLOR": "set: no colour",
     "CLICOLOR_FORCE": "1: colour even into a pipe",
     "K3_CONFIG": "one file that stands for every k3ctl.toml; empty for none",
+    "K3_DEBUG": "1: a fault of k3ctl with its whole traceback",
     "XDG_STATE_HOME": "where the home is, outside a checkout: $XDG_STATE_HOME/k3",
     "XDG_CONFIG_HOME": "where a user's k3ctl.toml is: $XDG_CONFIG_HOME/k3",
 }
@@ -63,12 +64,13 @@ FILES = {
 @click.command("help")
 @click.argument("words", nargs=-1, metavar="[COMMAND...|TOPIC]")
 @home_options
+@json_option
 @click.pass_context
 def show_help(context: click.Context, words: tuple[str, ...]) -> None:
     """Explain a command or a topic: exit-codes, environment, formatting, files."""
     invocation: Invocation = context.obj
     if len(words) == 1 and words[0] in TOPICS:
-        invocation.output.lines(TOPICS[words[0]]())
+        _show(invocation, words, "\n".join(TOPICS[words[0]]()))
         return
     root = context.find_root()
     command: click.Command = root.command
@@ -82,7 +84,12 @@ def show_help(context: click.Context, words: tuple[str, ...]) -> None:
             )
         command = found
         current = click.Context(command, info_name=word, parent=current)
-    invocation.output.text(command.get_help(current))
+    _show(invocation, words, command.get_help(current))
+
+
+def _show(invocation: Invocation, words: tuple[str, ...], text: str) -> None:
+    invocation.output.document("k3ctl.help/1", {"about": list(words), "text": text})
+    invocation.output.lines(text.splitlines())
 
 
 def _exit_codes() -> list[str]:

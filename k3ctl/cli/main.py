@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -13,7 +15,7 @@ import click
 
 from k3ctl.cli import output
 from k3ctl.cli.lazy import LazyGroup, Verb
-from k3ctl.cli.options import Invocation, home_options
+from k3ctl.cli.options import Invocation, home_options, json_option
 from k3ctl.cli.start import home_flag
 from k3ctl.client.config_files import home_in_force, paths
 from k3d import __version__
@@ -65,6 +67,7 @@ class Terminated(BaseException):
 )
 @click.version_option(__version__, "-V", "--version", message="k3ctl %(version)s")
 @home_options
+@json_option
 @click.pass_context
 def k3ctl(context: click.Context) -> int:
     """See and steer a Kimi-K3 pod.
@@ -89,6 +92,7 @@ def _without_verb(context: click.Context) -> int:
             with tui.make_context("tui", [], parent=context) as console:
                 return tui.invoke(console)
         invocation.output.note(f"{reason.message}; {reason.hint}")
+    invocation.output.document("k3ctl.help/1", {"text": context.get_help()})
     invocation.output.text(context.get_help())
     return 0
 
@@ -116,9 +120,9 @@ def run(arguments: Sequence[str]) -> int:
         invocation.output.error(_usage_error(error))
         return ExitCode.USAGE
     except (KeyboardInterrupt, click.Abort):
-        return ExitCode.INTERRUPT
+        return _ended(invocation, ExitCode.INTERRUPT, "interrupted from the keyboard")
     except Terminated:
-        return ExitCode.TERMINATED
+        return _ended(invocation, ExitCode.TERMINATED, "ended by a signal")
     except BrokenPipeError:
         output.leave_streams_quietly()
         return ExitCode.OK
@@ -133,9 +137,37 @@ def main() -> None:
     signal.signal(signal.SIGTERM, _terminate)
     # A signal while Python shuts down must not print a traceback either.
     with contextlib.suppress(KeyboardInterrupt):
-        code = run(sys.argv[1:])
+        try:
+            code = run(sys.argv[1:])
+        except Exception as error:  # the outermost: a fault ends with a sentence too
+            if os.environ.get("K3_DEBUG") == "1":
+                raise
+            output.Output(_form_asked_for(sys.argv[1:])).error(_fault(error))
+            code = ExitCode.FAILED
         output.settle_stdout()
         sys.exit(code)
+
+
+def _ended(invocation: Invocation, code: ExitCode, words: str) -> int:
+    """A person who pressed a key knows; who asked for JSON is told."""
+    output.clear_bar()
+    if not invocation.output.text_wanted:
+        error = K3Error(words)
+        error.code = code
+        invocation.output.error(error)
+    return code
+
+
+def _fault(error: Exception) -> K3Error:
+    """What is to be reported of an error that nobody foresaw."""
+    import traceback
+
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    where = f"{Path(last.filename).name}:{last.lineno}"
+    return K3Error(
+        f"k3ctl has a fault: {type(error).__name__} at {where}: {error}",
+        hint="please report it; K3_DEBUG=1 shows all of it",
+    )
 
 
 def _terminate(_number: int, _frame: FrameType | None) -> None:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import click
 import pytest
 
 from k3ctl.cli.table import Chosen, Column, Columns, listing, size
 from k3d.errors import ConfigError, ExitCode
-from tests.ctl.command_tree import Words, commands
+from tests.ctl.command_tree import Words, commands, something_for
 from tests.ctl.conftest import K3ctl
 from tests.ctl.fake_daemons import FakeDaemon
 
@@ -28,17 +27,6 @@ ROWS = [
     {"name": "a\tb\n", "size": 5_000_000, "share": 1 / 3},
     {"name": "c", "size": None, "share": 1.0},
 ]
-
-
-def _arguments(command: click.Command) -> list[str]:
-    """Something for every argument and option that must be there; it need not exist."""
-    words = []
-    for parameter in command.params:
-        if not parameter.required:
-            continue
-        value = parameter.type.choices[0] if isinstance(parameter.type, click.Choice) else "x.json"
-        words += [str(value)] if isinstance(parameter, click.Argument) else [parameter.opts[0], "x"]
-    return words
 
 
 def test_columns_for_a_person_and_for_a_script() -> None:
@@ -62,7 +50,7 @@ def test_columns_of_two_tables_are_not_mixed() -> None:
 
 @pytest.mark.parametrize("words", WITH_COLUMNS, ids=" ".join)
 def test_an_unknown_column_is_a_sentence_that_lists_the_known(k3ctl: K3ctl, words: Words) -> None:
-    arguments = [*words, *_arguments(dict(commands())[words])]
+    arguments = [*words, *something_for(dict(commands())[words])]
     ran = k3ctl(*arguments, "-o", "no_such")
     assert ran.code == ExitCode.USAGE
     assert ran.out == ""
