@@ -2,18 +2,23 @@
 
 | bytes | content |
 | --- | --- |
-| 0..8 | magic `K3BANK02` |
+| 0..8 | magic `K3BANK03` |
 | 8..12 | u32 little-endian: length n of the header |
 | 12..44 | blake3 of the header |
-| 44..76 | blake3 of the hash table |
+| 44..76 | blake3 of the hash tables |
 | 76..76+n | header, msgpack: model digest, slice, map, expert shape, record bytes, sources |
 | then | hash table: 32 bytes of blake3 a record, in record order |
+| then | where records are small, another one: 32 bytes of blake3 a segment |
 | then | zeros, which are checked, up to a multiple of 4096 |
 | data | records of `record_bytes`, ordered by (layer, expert) as integers |
 
 All before the data is the manifest: it names every byte of the file, so that what a disk or a
 network changed is found wherever it is. The header also remembers the hashes of the weights outside
 the experts, so that a checkpoint that has decayed since is found too.
+
+A segment is as many neighbouring records as fit SEGMENT_BYTES. Hashing one takes a fraction of
+hashing its records one by one, so that whoever reads all of a bank does that, and looks at the
+records where a segment is not what it was. Records of half a segment or more have none.
 
 A slice is a contiguous part of a record (record.py), so one bank of whole experts (slice 0 of 1)
 serves any number of sparks. A bank is published by rename: it is whole or absent.
@@ -33,14 +38,16 @@ import msgspec
 from blake3 import blake3
 
 from k3d.errors import BankError, ConfigError
+from k3d.experts.content_hash import content_hash
 from k3d.experts.pages import WORTH_DROPPING_BYTES, drop_pages
 from k3d.experts.shape import ExpertFormat, ExpertShape
 
-MAGIC = b"K3BANK02"
-EARLIER = (b"K3BANK01",)
+MAGIC = b"K3BANK03"
+EARLIER = (b"K3BANK01", b"K3BANK02")
 PREFIX = struct.Struct("<8sI32s32s")
 HASH_BYTES = 32
 PAGE = 4096
+SEGMENT_BYTES = 64 * 2**10
 MOST_EXPERTS = 2**22
 REBUILD = "remove the file, then: k3ctl bank build, or k3ctl pod down and k3ctl pod up"
 
@@ -138,7 +145,22 @@ class BankLayout:
 
     @property
     def data_start(self) -> int:
-        return -(-(self.table_start + self.count * HASH_BYTES) // PAGE) * PAGE
+        return -(-(self.table_start + self.table_bytes) // PAGE) * PAGE
+
+    @property
+    def segment_records(self) -> int:
+        """Records of a segment; 0 where there are none."""
+        most = SEGMENT_BYTES // self.header.record_bytes
+        return most if most > 1 else 0
+
+    @property
+    def segments(self) -> int:
+        return -(-self.count // self.segment_records) if self.segment_records else 0
+
+    @property
+    def table_bytes(self) -> int:
+        """Of both hash tables."""
+        return (self.count + self.segments) * HASH_BYTES
 
     @property
     def size_bytes(self) -> int:
@@ -146,6 +168,18 @@ class BankLayout:
 
     def offset(self, index: int) -> int:
         return self.data_start + index * self.header.record_bytes
+
+    def runs(self, begin: int, end: int, most_bytes: int) -> Iterator[tuple[int, int]]:
+        """(first, number) of the records from `begin` to `end` in pieces of about `most_bytes`,
+        which split no segment that lies within."""
+        step = max(1, most_bytes // self.header.record_bytes)
+        segment = self.segment_records
+        if segment:
+            step = max(1, step // segment) * segment
+        while begin < end:
+            stop = min(end, (begin // step + 1) * step)
+            yield begin, stop - begin
+            begin = stop
 
     def manifest(self, hashes: bytes | bytearray, *, whole: bool = True) -> bytes:
         """Every byte before the data; `whole` False for a bank that is being built."""
@@ -156,7 +190,7 @@ class BankLayout:
 
 @dataclass(frozen=True)
 class Manifest:
-    """A manifest that was read: it is whole, and agrees with itself."""
+    """A manifest that was read: it is whole, and agrees with itself. `hashes` are both tables."""
 
     layout: BankLayout
     hashes: bytes
@@ -169,12 +203,40 @@ class Manifest:
     def raw(self) -> bytes:
         return self.layout.manifest(self.hashes)
 
+    def segment_digest(self, number: int) -> bytes:
+        return self.digest(self.layout.count + number)
+
+    def damaged(self, first: int, records: memoryview) -> list[int]:
+        """Indexes of those of neighbouring records, from index `first` on, that are not the ones
+        this manifest names."""
+        layout, size = self.layout, self.layout.header.record_bytes
+        count, segment = len(records) // size, layout.segment_records
+        found: list[int] = []
+        at = 0
+        while at < count:
+            index, many = first + at, 1
+            if segment and index % segment == 0:
+                whole = min(segment, layout.count - index)
+                if at + whole <= count:
+                    many = whole
+                    piece = records[at * size : (at + many) * size]
+                    if content_hash(piece) == self.segment_digest(index // segment):
+                        at += many
+                        continue
+            for each in range(at, at + many):
+                if content_hash(records[each * size : (each + 1) * size]) != self.digest(
+                    first + each
+                ):
+                    found.append(first + each)
+            at += many
+        return found
+
     def digest(self, index: int) -> bytes:
         return self.hashes[index * HASH_BYTES : (index + 1) * HASH_BYTES]
 
     @property
     def content_digest(self) -> str:
-        """Names the bytes of all records: blake3 of the hash table, hex."""
+        """Names the bytes of all records: blake3 of the hash tables, hex."""
         return blake3(self.hashes).hexdigest()
 
 
@@ -187,7 +249,7 @@ def read_manifest(file: FileIO, name: str) -> Manifest:
         raise BankError(f"bank {name} is {size} bytes, not {layout.size_bytes}", hint=REBUILD)
     start = layout.table_start
     rest = os.pread(file.fileno(), layout.data_start - start, start)
-    hashes = rest[: layout.count * HASH_BYTES]
+    hashes = rest[: layout.table_bytes]
     manifest = Manifest(layout, hashes)
     if os.pread(file.fileno(), PREFIX.size, 0) != manifest.raw[: PREFIX.size]:
         raise BankError(f"bank {name} has a damaged hash table", hint=REBUILD)
@@ -242,13 +304,14 @@ class Bank:
             record = self.read(index)
         except OSError as error:
             raise BankError(f"{what} cannot be read: {error.strerror}") from error
-        if blake3(record).digest() != self.manifest.digest(index):
+        if content_hash(record) != self.manifest.digest(index):
             raise BankError(f"{what} does not match its hash", hint=REBUILD)
         return memoryview(record)
 
-    def read(self, index: int) -> bytes:
-        """The bytes of a record as they are on the disk, whatever they are. Raises OSError."""
-        size = self.header.record_bytes
+    def read(self, index: int, count: int = 1) -> bytes:
+        """The bytes of neighbouring records as they are on the disk, whatever they are. Raises
+        OSError."""
+        size = count * self.header.record_bytes
         offset = self.manifest.layout.offset(index)
         record = os.pread(self._file.fileno(), size, offset)
         if size >= WORTH_DROPPING_BYTES:

@@ -12,20 +12,24 @@ import errno
 import fcntl
 import os
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from time import perf_counter
 from typing import NoReturn
 
 from k3d.errors import BankError, Locked
-from k3d.experts.bank_file import HASH_BYTES, PREFIX, BankHeader, BankLayout, Manifest
+from k3d.experts.bank_file import (
+    HASH_BYTES,
+    PREFIX,
+    SEGMENT_BYTES,
+    BankHeader,
+    BankLayout,
+    Manifest,
+)
 from k3d.experts.content_hash import content_hash
 from k3d.experts.pages import WORTH_DROPPING_BYTES, drop_pages
+from k3d.experts.write_behind import WriteBehind
 
-SYNC_BYTES = 64 * 2**20
-"""Written bytes after which they are put on the disk and their pages let go: as many again may be
-written meanwhile, no more."""
 _NOTHING = bytes(HASH_BYTES)
 
 
@@ -56,15 +60,13 @@ class BankWriter:
         self.hash_s = 0.0
         self._wanted = wanted
         self._partial = path.with_name(f".{path.name}.partial")
-        self._unsynced = 0
-        self._syncer = ThreadPoolExecutor(1, thread_name_prefix="sync")
-        self._syncing: Future[None] | None = None
-        self._hashes = bytearray(self.layout.count * HASH_BYTES)
+        self._hashes = bytearray(self.layout.table_bytes)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._descriptor = self._take(wait)
         except OSError as error:
             self._fail(error)
+        self._behind = WriteBehind(self._descriptor)
         try:
             self.missing = self._go_on(progress)
         except OSError as error:
@@ -82,36 +84,52 @@ class BankWriter:
 
     def put_run(self, first: int, records: memoryview) -> None:
         """Write neighbouring records in one piece, from index `first` on; else as `put`."""
+        if self._wanted is not None:
+            self.check_run(first, records)
+            self.write_run(first, records)
+            return
         size = self.layout.header.record_bytes
-        count, rest = divmod(len(records), size)
         began = perf_counter()
         digests = b"".join(
             content_hash(records[at : at + size]) for at in range(0, len(records), size)
         )
         self.hash_s += perf_counter() - began
+        self._write(first, records, digests)
+
+    def check_run(self, first: int, records: memoryview) -> None:
+        """Raises BankError, naming the first that is not, unless these are the wanted records."""
+        wanted, size = self._wanted, self.layout.header.record_bytes
+        assert wanted is not None
+        began = perf_counter()
+        damaged = wanted.damaged(first, records)
+        self.hash_s += perf_counter() - began
+        if damaged or len(records) % size:
+            raise self._damaged(damaged[0] if damaged else first)
+
+    def write_run(self, first: int, records: memoryview) -> None:
+        """Write wanted records that were checked. Checking one piece and writing another may go on
+        in two threads."""
+        wanted = self._wanted
+        assert wanted is not None
+        count = len(records) // self.layout.header.record_bytes
+        self._write(
+            first, records, wanted.hashes[first * HASH_BYTES : (first + count) * HASH_BYTES]
+        )
+
+    def _write(self, first: int, records: memoryview, digests: bytes) -> None:
+        count = len(digests) // HASH_BYTES
         begin, end = first * HASH_BYTES, (first + count) * HASH_BYTES
-        if rest or (self._wanted is not None and digests != self._wanted.hashes[begin:end]):
-            raise self._damaged(first, digests)
         try:
             write_all(self._descriptor, records, self.layout.offset(first))
             if self._wanted is None:
                 write_all(self._descriptor, digests, self.layout.table_start + begin)
-            self._unsynced += len(records)
-            if self._unsynced >= SYNC_BYTES:
-                self._begin_sync()
+            self._behind.wrote(len(records))
         except OSError as error:
             self._fail(error)
         self._hashes[begin:end] = digests
         self.missing.difference_update(range(first, first + count))
 
-    def _damaged(self, first: int, digests: bytes) -> BankError:
-        """The error that names the first record that is not the wanted one."""
-        index = first
-        if self._wanted is not None:
-            found = (digests[at : at + HASH_BYTES] for at in range(0, len(digests), HASH_BYTES))
-            index += next(
-                (n for n, one in enumerate(found) if one != self._wanted.digest(first + n)), 0
-            )
+    def _damaged(self, index: int) -> BankError:
         layer, expert = self.layout.order[index]
         return BankError(
             f"bank {self.path.name}: the record of layer {layer} expert {expert} came damaged",
@@ -123,14 +141,36 @@ class BankWriter:
         if self.missing:
             raise BankError(f"bank {self.path.name} lacks {len(self.missing)} records")
         try:
-            self._end_sync()
-            write_all(self._descriptor, self.layout.manifest(self._hashes), 0)
+            self._behind.finish()
+            wanted = self._wanted
+            if wanted is None:
+                self._hash_segments()
+            raw = self.layout.manifest(self._hashes) if wanted is None else wanted.raw
+            write_all(self._descriptor, raw, 0)
             os.fsync(self._descriptor)
             drop_pages(self._descriptor, 0, 0)
             self._partial.replace(self.path)
             sync_directory(self.path.parent)
         except OSError as error:
             self._fail(error)
+
+    def _hash_segments(self) -> None:
+        """The second hash table, from what the disk gives back: bytes that are hashed once more.
+
+        Raises OSError, BankError for a record that is not what was written.
+        """
+        layout, begun = self.layout, perf_counter()
+        size, table = layout.header.record_bytes, layout.count * HASH_BYTES
+        so_far = Manifest(layout, bytes(self._hashes))
+        for number in range(layout.segments):
+            first = number * layout.segment_records
+            count = min(layout.segment_records, layout.count - first)
+            records = memoryview(os.pread(self._descriptor, count * size, layout.offset(first)))
+            for index in so_far.damaged(first, records):
+                raise self._damaged(index)
+            at = table + number * HASH_BYTES
+            self._hashes[at : at + HASH_BYTES] = content_hash(records)
+        self.hash_s += perf_counter() - begun
 
     def discard(self) -> None:
         """Remove what is not published."""
@@ -139,7 +179,7 @@ class BankWriter:
                 self._partial.unlink()
 
     def close(self) -> None:
-        self._syncer.shutdown()
+        self._behind.close()
         os.close(self._descriptor)
 
     def __enter__(self) -> BankWriter:
@@ -187,6 +227,8 @@ class BankWriter:
             os.ftruncate(self._descriptor, 0)
             write_all(self._descriptor, begun, 0)
             return everything
+        if self._wanted is not None:
+            return self._lacking(self._wanted, progress)
         claimed = found[layout.table_start :]
         size = layout.header.record_bytes
         for index in range(layout.count):
@@ -206,20 +248,23 @@ class BankWriter:
                 progress()
         return everything
 
-    def _begin_sync(self) -> None:
-        """Put what is written on the disk while more is written; waits for the sync before."""
-        self._end_sync()
-        self._unsynced = 0
-        self._syncing = self._syncer.submit(self._sync)
-
-    def _end_sync(self) -> None:
-        if self._syncing is not None:
-            self._syncing.result()
-            self._syncing = None
-
-    def _sync(self) -> None:
-        os.fdatasync(self._descriptor)
-        drop_pages(self._descriptor, 0, 0)
+    def _lacking(self, wanted: Manifest, progress: Callable[[], None] | None) -> set[int]:
+        """Which of the wanted records an interrupted transfer did not leave whole."""
+        layout, lacking = self.layout, set(range(self.layout.count))
+        size = layout.header.record_bytes
+        for first, count in layout.runs(0, layout.count, SEGMENT_BYTES):
+            records = os.pread(self._descriptor, count * size, layout.offset(first))
+            if len(records) >= WORTH_DROPPING_BYTES:
+                drop_pages(self._descriptor, layout.offset(first), count * size)
+            began, there = perf_counter(), len(records) // size
+            damaged = wanted.damaged(first, memoryview(records)[: there * size])
+            self.hash_s += perf_counter() - began
+            lacking.difference_update(range(first, first + there))
+            lacking.update(damaged)
+            if progress is not None:
+                for _ in range(count):
+                    progress()
+        return lacking
 
     def _fail(self, error: OSError) -> NoReturn:
         raise write_failed(self.path, error) from error
@@ -298,7 +343,7 @@ def _same_file(descriptor: int, path: Path) -> bool:
 def _begun_alike(layout: BankLayout, found: bytes, begun: bytes) -> bool:
     """Whether a partial was begun with this header, however far it came: the hash table and its
     digest aside, which is written last, all is the same."""
-    table, end = layout.table_start, layout.table_start + layout.count * HASH_BYTES
+    table, end = layout.table_start, layout.table_start + layout.table_bytes
     digest = PREFIX.size - HASH_BYTES
     return (
         len(found) == layout.data_start

@@ -1,32 +1,38 @@
-"""Pieces between the network and the disk: while one is hashed and written the next comes in."""
+"""Pieces between the network and the disk: while one is hashed and another written, the next comes
+in."""
 
 from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
-BUFFERS = 3
-Put = Callable[[int, memoryview], None]
-"""Takes neighbouring records from an index on. Raises K3Error."""
+Step = Callable[[int, memoryview], None]
+"""Does something with neighbouring records from an index on. Raises K3Error."""
+_Queue = queue.SimpleQueue[tuple[int, memoryview] | None]
 
 
 class Pieces:
-    """Hands pieces to `put` in a thread of its own; BUFFERS of them are in memory, never more.
+    """Takes every piece through `steps`, each in a thread of its own; two buffers more than there
+    are steps are in memory, never more.
 
-    Use it as a context manager, which waits for the last piece. What `put` raises is raised by the
-    next call here.
+    Use it as a context manager, which waits for the last piece. What a step raises is raised by the
+    next call here, and no further piece is taken on.
     """
 
-    def __init__(self, put: Put, buffer_bytes: int) -> None:
-        self._put = put
+    def __init__(self, steps: Sequence[Step], buffer_bytes: int) -> None:
         self._free: queue.SimpleQueue[memoryview] = queue.SimpleQueue()
-        self._full: queue.SimpleQueue[tuple[int, memoryview] | None] = queue.SimpleQueue()
-        for _ in range(BUFFERS):
+        for _ in range(len(steps) + 2):
             self._free.put(memoryview(bytearray(buffer_bytes)))
         self._error: BaseException | None = None
-        self._thread = threading.Thread(target=self._work, name="pieces", daemon=True)
-        self._thread.start()
+        queues: list[_Queue] = [queue.SimpleQueue() for _ in steps]
+        self._first = queues[0]
+        self._threads = [
+            threading.Thread(target=self._work, args=one, name="pieces", daemon=True)
+            for one in zip(steps, queues, [*queues[1:], None], strict=True)
+        ]
+        for thread in self._threads:
+            thread.start()
 
     def buffer(self) -> memoryview:
         """One that is free, to be filled and put."""
@@ -36,27 +42,33 @@ class Pieces:
 
     def put(self, first: int, piece: memoryview) -> None:
         """A filled buffer, or the front of one: neighbouring records from index `first` on."""
-        self._full.put((first, piece))
+        self._first.put((first, piece))
 
     def __enter__(self) -> Pieces:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        self._full.put(None)
-        self._thread.join()
+        self._first.put(None)
+        for thread in self._threads:
+            thread.join()
         if kind is None:
             self._raise()
 
-    def _work(self) -> None:
-        while (found := self._full.get()) is not None:
+    def _work(self, step: Step, pieces: _Queue, onward: _Queue | None) -> None:
+        while (found := pieces.get()) is not None:
             first, piece = found
             try:
                 if self._error is None:
-                    self._put(first, piece)
+                    step(first, piece)
             except BaseException as error:  # noqa: BLE001 - raised again in the other thread
                 self._error = error
-            assert isinstance(piece.obj, bytearray)
-            self._free.put(memoryview(piece.obj))
+            if onward is not None:
+                onward.put(found)
+            else:
+                assert isinstance(piece.obj, bytearray)
+                self._free.put(memoryview(piece.obj))
+        if onward is not None:
+            onward.put(None)
 
     def _raise(self) -> None:
         if self._error is not None:

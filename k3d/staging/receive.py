@@ -18,7 +18,8 @@ from k3d.experts.bank_file import PREFIX, Bank, BankLayout, Manifest, RecordOrde
 from k3d.experts.bank_writer import BankWriter, replace_record
 from k3d.staging.bank_names import bank_suffix, check_name
 from k3d.staging.disk_space import begun_bytes, free_bytes
-from k3d.staging.pieces import Pieces, Put
+from k3d.staging.pieces import Pieces, Step
+from k3d.staging.verify import READ_BYTES, damages
 from k3d.staging.wire import Answer, Channel, Checking, Offer, Stored, Wanted, Welcome
 
 GREETING_S = 5.0
@@ -160,7 +161,7 @@ class Transfer:
         ) as writer:
             lacking = sorted(writer.missing)
             self._channel.send(Wanted(runs_of(lacking), writer.kept, writer.discarded))
-            self._take(runs_of(lacking), writer.put_run)
+            self._take(runs_of(lacking), writer.check_run, writer.write_run)
             writer.publish()
         self._channel.send(Stored(self._layout.count, 0, writer.hash_s))
 
@@ -168,11 +169,10 @@ class Transfer:
         """A bank that is there: what does not match its hash is sent again."""
         bank = Bank(self._path)
         try:
-            lacking = []
-            for index in range(self._layout.count):
-                if not self._sound(bank, index):
-                    lacking.append(index)
-                self._checked()
+            lacking: list[int] = []
+            for first, count in self._layout.runs(0, self._layout.count, READ_BYTES):
+                lacking += [index for index, _ in damages(bank, first, count)]
+                self._checked(count)
         finally:
             bank.close()
         self._channel.send(Wanted(runs_of(lacking), self._layout.count - len(lacking)))
@@ -184,31 +184,24 @@ class Transfer:
     def _replace(self, index: int, record: memoryview) -> None:
         replace_record(self._path, self._manifest, index, record)
 
-    def _sound(self, bank: Bank, index: int) -> bool:
-        try:
-            return blake3(bank.read(index)).digest() == self._manifest.digest(index)
-        except OSError:
-            return False  # what cannot be read is written again
-
-    def _take(self, runs: list[tuple[int, int]], put: Put) -> None:
-        """Receive the records of these runs and `put` them, a piece of neighbours at a time, while
-        the next ones come in."""
-        most = max(1, PIECE_BYTES // self._size)
+    def _take(self, runs: list[tuple[int, int]], *steps: Step) -> None:
+        """Receive the records of these runs, a piece of neighbours at a time, and do the steps with
+        each while the next ones come in."""
         pieces = [
-            (first + done, min(most, count - done))
+            piece
             for first, count in runs
-            for done in range(0, count, most)
+            for piece in self._layout.runs(first, first + count, PIECE_BYTES)
         ]
         buffer_bytes = max((count for _, count in pieces), default=0) * self._size
-        with Pieces(put, buffer_bytes) as taken:
+        with Pieces(steps, buffer_bytes) as taken:
             for first, count in pieces:
                 buffer = taken.buffer()[: count * self._size]
                 self._channel.receive_into(buffer)
                 taken.put(first, buffer)
 
-    def _checked(self) -> None:
+    def _checked(self, records: int = 1) -> None:
         """Keep the sender patient while what is here is hashed."""
-        self._checked_bytes += self._size
+        self._checked_bytes += records * self._size
         if monotonic() - self._told_s >= TELL_S:
             self._told_s = monotonic()
             self._channel.send(Checking(self._checked_bytes, self._layout.size_bytes))
@@ -250,7 +243,7 @@ def _receive_manifest(channel: Channel, offer: Offer) -> Manifest:
     header = decode_header(encoded, name)
     layout = BankLayout(header, encoded, RecordOrder(header.shape, header.held))
     table = layout.table_start
-    manifest = Manifest(layout, bytes(raw[table : table + 32 * layout.count]))
+    manifest = Manifest(layout, bytes(raw[table : table + layout.table_bytes]))
     if manifest.raw != raw or layout.size_bytes != offer.size_bytes:
         raise BankError(f"the manifest of {name} contradicts itself", hint="build the bank again")
     if not name.endswith(bank_suffix(header)):

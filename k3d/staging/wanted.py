@@ -10,7 +10,14 @@ import msgspec
 
 from k3d.errors import BankError
 from k3d.experts.bank import shard_facts
-from k3d.experts.bank_file import HASH_BYTES, Bank, BankHeader, BankLayout, held_mask
+from k3d.experts.bank_file import (
+    HASH_BYTES,
+    Bank,
+    BankHeader,
+    BankLayout,
+    EarlierBank,
+    held_mask,
+)
 from k3d.experts.shape import ExpertShape
 from k3d.experts.source import planned_shape
 from k3d.model.checkpoint import EXPERTS, Checkpoint
@@ -38,9 +45,11 @@ class WantedBank:
         return self.header.map_digest is not None
 
     def state(self) -> State:
-        """What is there now; "other" is a whole bank of other sources or another format."""
+        """What is there now; "other" is a whole bank of other sources, or of an earlier format."""
         try:
             bank = Bank(self.path)
+        except EarlierBank:
+            return "other"
         except BankError:
             if self.path.exists():
                 return "damaged"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import fcntl
 import os
@@ -13,11 +14,12 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import pytest
 from blake3 import blake3
 
 from k3d.errors import BankError, CheckpointError
-from k3d.experts import bank_file, bank_writer
+from k3d.experts import bank_file, bank_writer, write_behind
 from k3d.experts.bank import (
     Bank,
     bank_path,
@@ -26,6 +28,7 @@ from k3d.experts.bank import (
     slice_of,
     whole_header,
 )
+from k3d.experts.content_hash import content_hash
 from k3d.experts.source import ExpertSource
 from k3d.model.checkpoint import Checkpoint
 from k3d.model.weights import load_weights
@@ -62,10 +65,13 @@ def digest(built: tuple[Path, str]) -> str:
 
 
 def layout(raw: bytes) -> tuple[int, int, int]:
-    """Where the hash table starts, where it ends, and where the records start."""
+    """Where the hash tables start, where they end, and where the records start."""
     (length,) = struct.unpack("<I", raw[8:12])
     table = 76 + length
-    end = table + 32 * 8 * 16
+    records = 8 * 16
+    record = msgspec.msgpack.decode(raw[76:table])["record_bytes"]
+    a_segment = 65536 // record
+    end = table + 32 * (records + (-(-records // a_segment) if a_segment > 1 else 0))
     return table, end, -(-end // 4096) * 4096
 
 
@@ -179,7 +185,7 @@ def test_a_well_hashed_header_of_another_version(copy: Path, digest: str) -> Non
     whole = copy.read_bytes()
     table, _, _ = layout(whole)
     for header in (b"\x80", b"\xc1", b"", b"\x81\xa5model\x01"):
-        fixed = struct.pack("<8sI32s", b"K3BANK02", len(header), blake3(header).digest())
+        fixed = struct.pack("<8sI32s", bank_file.MAGIC, len(header), blake3(header).digest())
         copy.write_bytes(fixed + whole[44:76] + header + whole[table:])
         with pytest.raises(BankError, match="version"):
             Bank(copy, model_digest=digest)
@@ -363,7 +369,8 @@ def test_a_failing_sync_publishes_nothing(
 def test_syncs_on_the_way_change_nothing(
     tiny: Tiny, built: tuple[Path, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bank_writer, "SYNC_BYTES", 10_000)
+    monkeypatch.setattr(write_behind, "STEP_BYTES", 3_000)
+    monkeypatch.setattr(write_behind, "BEHIND_BYTES", 10_000)
     build_bank(source_of(tiny(MODEL)), tmp_path / "x.bank")
     assert (tmp_path / "x.bank").read_bytes() == built[0].read_bytes()
 
@@ -371,11 +378,12 @@ def test_syncs_on_the_way_change_nothing(
 def test_a_sync_that_fails_on_the_way_publishes_nothing(
     tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(_: int) -> None:
-        raise OSError(errno.EIO, os.strerror(errno.EIO))
+    def fail(*_: int) -> int:
+        ctypes.set_errno(errno.EIO)
+        return -1
 
-    monkeypatch.setattr(bank_writer, "SYNC_BYTES", 10_000)
-    monkeypatch.setattr(bank_writer.os, "fdatasync", fail)
+    monkeypatch.setattr(write_behind, "BEHIND_BYTES", 10_000)
+    monkeypatch.setattr(write_behind, "_RANGE", fail)
     with pytest.raises(BankError, match="Input/output error"):
         build_bank(source_of(tiny(MODEL)), tmp_path / "x.bank")
     assert list(tmp_path.iterdir()) == []
@@ -421,3 +429,41 @@ def test_an_unreadable_record(copy: Path, digest: str, monkeypatch: pytest.Monke
     with pytest.raises(BankError, match="layer 2 expert 3 cannot be read: Input/output error"):
         bank.record(2, 3)
     bank.close()
+
+
+def test_segments_are_hashed_whole_and_damage_is_named_within_them(
+    copy: Path, digest: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bank = Bank(copy, model_digest=digest)
+    manifest, layout = bank.manifest, bank.manifest.layout
+    assert 1 < layout.segment_records < layout.count
+    hashed: list[int] = []
+
+    def counting(data: memoryview) -> bytes:
+        hashed.append(len(data))
+        return content_hash(data)
+
+    monkeypatch.setattr(bank_file, "content_hash", counting)
+    records = memoryview(bytearray(bank.read(0, layout.count)))
+    assert manifest.damaged(0, records) == []
+    assert len(hashed) == layout.segments
+    size = layout.header.record_bytes
+    for index in (0, layout.segment_records, layout.count - 1):
+        records[index * size] ^= 1
+    assert manifest.damaged(0, records) == [0, layout.segment_records, layout.count - 1]
+    # From the middle of a segment to the middle of another: those two record by record.
+    part = records[2 * size : (layout.segment_records + 1) * size]
+    assert manifest.damaged(2, part) == [layout.segment_records]
+    bank.close()
+
+
+def test_pieces_split_no_segment(copy: Path, digest: str) -> None:
+    bank = Bank(copy, model_digest=digest)
+    bank.close()
+    layout = bank.manifest.layout
+    segment = layout.segment_records
+    found = list(layout.runs(2, layout.count, 3 * segment * layout.header.record_bytes))
+    assert [first for first, _ in found] == [2, *range(3 * segment, layout.count, 3 * segment)]
+    assert sum(count for _, count in found) == layout.count - 2
+    assert list(layout.runs(5, 5, 1)) == []
+    assert all(count <= segment for _, count in layout.runs(0, layout.count, 1))

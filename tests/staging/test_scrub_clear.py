@@ -214,14 +214,14 @@ import os, signal, sys
 from k3d.staging import scrub, verify
 from k3d.main import main
 scrub.STEP_BYTES = int(sys.argv[2])
-left, read = int(sys.argv[1]), verify._record_damage
-def killing(bank, index):
+left, read = int(sys.argv[1]), verify.damages
+def killing(bank, first, count):
     global left
-    left -= 1
+    left -= count
     if left < 0:
         os.kill(os.getpid(), signal.SIGKILL)
-    return read(bank, index)
-verify._record_damage = killing
+    return read(bank, first, count)
+verify.damages = killing
 sys.exit(main(sys.argv[3:]))
 """
 
@@ -244,7 +244,7 @@ def kill_scrubs(built: PodHome, seed: int, kills: int) -> None:
             capture_output=True, timeout=60, check=False,
         )  # fmt: skip
         assert done.returncode == -signal.SIGKILL
-        read += before
+        read += before  # at most: a few are read at once
         assert {row["state"] for row in built.bank("ls").document["banks"]} <= {
             "unverified", "sound"
         }  # fmt: skip

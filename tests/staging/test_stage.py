@@ -89,7 +89,7 @@ def test_a_damaged_copy_is_mended_by_what_it_lacks(built: PodHome, tmp_path: Pat
 def test_a_transfer_that_was_cut_goes_on(
     built: PodHome, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path, put, left = built.slice(1), bank_writer.BankWriter.put_run, 3
+    path, put, left = built.slice(1), bank_writer.BankWriter.write_run, 3
     monkeypatch.setattr(receive_module, "PIECE_BYTES", 4096)
 
     def cut(self: bank_writer.BankWriter, first: int, records: memoryview) -> None:
@@ -100,11 +100,11 @@ def test_a_transfer_that_was_cut_goes_on(
         put(self, first, records)
 
     with receiver(tmp_path) as to:
-        monkeypatch.setattr(bank_writer.BankWriter, "put_run", cut)
+        monkeypatch.setattr(bank_writer.BankWriter, "write_run", cut)
         with pytest.raises(K3Error, match="the disk is on fire"):
             send(path, to)
         assert not (tmp_path / path.name).exists()
-        monkeypatch.setattr(bank_writer.BankWriter, "put_run", put)
+        monkeypatch.setattr(bank_writer.BankWriter, "write_run", put)
         sent = send(path, to)
     assert sent.kept > 0
     assert sent.lacking == sent.records - sent.kept
