@@ -87,7 +87,7 @@ def ran(records: Records, name: str) -> Ran:
     last = frames[-1] if frames else None
     recorded = min(records.span.length_s, sum(frame.interval_s for frame in frames))
     counts = {
-        key: _growth(frames, lambda frame, key=key: getattr(frame, key)) if frames else None
+        key: growth(frames, lambda frame, key=key: getattr(frame, key)) if frames else None
         for key in COUNTS
     }
     return Ran(
@@ -223,7 +223,7 @@ def weighted_quantile(values: Iterable[tuple[float, float]], share: float) -> fl
     return None
 
 
-def _growth(frames: Sequence[Frame], of: Callable[[Frame], int]) -> int:
+def growth(frames: Sequence[Frame], of: Callable[[Frame], int]) -> int:
     """How much a count grew; it begins anew with the Station."""
     total = 0
     before: Frame | None = None

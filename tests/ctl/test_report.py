@@ -17,7 +17,7 @@ from k3ctl.cli.page_markdown import code, escaped, page_markdown
 from k3ctl.cli.page_text import grid_lines, page_lines
 from k3ctl.client.moments import local
 from k3ctl.client.report_events import Trouble, merged
-from k3ctl.client.report_figures import unwell, weighted_quantile
+from k3ctl.client.report_figures import growth, unwell, weighted_quantile
 from k3d.store.requests import claimed
 from tests.ctl.conftest import K3ctl
 from tests.ctl.recorded import attention, frame, record_frames, record_rollups, spark, writing
@@ -262,6 +262,21 @@ def test_time_in_a_state_is_the_sum_of_its_frames() -> None:
     assert (node.node, node.state, node.most_s, node.reason) == ("spark-2", "down", 20.0, "gone")
     assert (node.since_ms, node.until_ms) == (10_000, 30_000)
     assert unwell([frame(1)]) == []
+
+
+def test_counts_begin_anew_with_the_station() -> None:
+    def grown(*seen: tuple[float, int]) -> int:
+        frames = [
+            frame(1_000 * n, uptime_s=uptime_s, finished=finished)
+            for n, (uptime_s, finished) in enumerate(seen)
+        ]
+        return growth(frames, lambda each: each.finished)
+
+    assert grown((100.0, 7), (101.0, 9)) == 2  # the seven were before the span
+    assert grown((0.5, 3), (1.5, 4)) == 4  # the Station started within it
+    assert grown((100.0, 2), (3.0, 5), (4.0, 6)) == 6
+    assert grown((100.0, 9), (3.0, 0), (4.0, 1)) == 1
+    assert grown() == 0
 
 
 def test_one_matter_is_told_once() -> None:
