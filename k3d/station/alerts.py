@@ -112,7 +112,7 @@ class Alerts:
         if expected is None:
             return None
         table = self.policy.drift
-        _, seen = self.marks.since(table.window_s)
+        _, seen = self.marks.since(table.window_s, of_map=True)
         try:
             return find_drift(placed, expected, seen, limits=table.limits, draws=DRAWS)
         except K3Error as error:

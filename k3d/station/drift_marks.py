@@ -56,9 +56,9 @@ class UseMarks:
             if turned:
                 self._epoch, self._turned = epoch, self._marks[-1]
 
-    def since(self, time_s: float | None) -> tuple[float, Population]:
+    def since(self, time_s: float | None, *, of_map: bool = False) -> tuple[float, Population]:
         """Seconds looked back, about `time_s` and as far as marks go, and what was chosen in
-        them; None is since the map in force came."""
+        them; None is since the map in force came, and `of_map` looks back no further than that."""
         with self._guard:
             now = self._mark()
             mark = self._turned
@@ -67,6 +67,8 @@ class UseMarks:
                 late = (each for each in self._marks if each.at_s >= wanted_s)
                 old = [each for each in self._marks if each.at_s < wanted_s]
                 mark = old[-1] if old else next(late, self._marks[0])
+                if of_map and mark.at_s < self._turned.at_s:
+                    mark = self._turned
         age_s = now.at_s - mark.at_s
         counts = (now.counts - mark.counts).astype(np.int64)
         rows = int(counts[0].sum()) // self._top_k
