@@ -24,6 +24,7 @@ class ExitCode(IntEnum):
     LOCKED = 11
     STALE = 12
     DIFFERS = 13
+    WOULD_CHANGE = 20
     INTERRUPT = 130
     TERMINATED = 143
 

@@ -30,6 +30,7 @@ EXIT_SENTENCES: dict[ExitCode, str] = {
     ExitCode.LOCKED: "another process holds the lock; worth a retry",
     ExitCode.STALE: "the plan was made from a state that has changed since",
     ExitCode.DIFFERS: "two ways of decoding gave different tokens; the first is shown",
+    ExitCode.WOULD_CHANGE: "a dry run that would change something, with --detailed-exitcode",
     ExitCode.INTERRUPT: "interrupted from the keyboard",
     ExitCode.TERMINATED: "told to end by a signal",
 }

@@ -1,0 +1,212 @@
+"""Parallel copies of every verb that changes something, with one request id: one has the effect,
+the rest wait for it, say so, and end well. Cron does that."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from k3ctl.client.processes import find_daemons
+from k3d.errors import ExitCode
+from tests.ctl.command_tree import Words, mutating
+from tests.ctl.conftest import K3CTL, K3ctl, Ran
+from tests.ctl.counting_station import CountingStation, measuring_k3d
+
+FEW, MANY = 8, 50
+BANKS = {("bank", verb) for verb in ("build", "stage", "verify", "scrub", "gc")}
+ASKED: dict[Words, list[str]] = {
+    ("placement", "swap"): ["contiguous"],
+    ("placement", "rollback"): [],
+    ("placement", "replace"): [],
+    ("placement", "abort"): [],
+    ("trace", "record"): ["x.k3trace"],
+    ("lanes", "cancel"): ["some-lane"],
+}
+"""What the Station does, and is asked for once."""
+
+
+def _copies(number: int, *arguments: str) -> list[Ran]:
+    """Copies that run at the same time, with --json."""
+    children = [
+        subprocess.Popen(
+            [*K3CTL, *arguments, "--json"],
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )
+        for _ in range(number)
+    ]  # fmt: skip
+    ran = []
+    for child in children:
+        out, err = child.communicate(timeout=600)
+        ran.append(Ran(child.returncode, out, err))
+    return ran
+
+
+def _one_effect(ran: list[Ran]) -> dict[str, Any]:
+    """The document of the copy that had the effect; the others gave the same and named it."""
+    assert [copy.code for copy in ran] == [0] * len(ran), [c.err for c in ran if c.code][:1]
+    assert not [copy.err for copy in ran if "Traceback" in copy.err]
+    documents = [copy.document for copy in ran]
+    requests = [document.pop("request") for document in documents]
+    (first,) = (request for request in requests if not request["repeated"])
+    for document, request in zip(documents, requests, strict=True):
+        assert document == documents[0]
+        assert request["pid"] == first["pid"]
+        assert request["repeated"] == (request["done_ms"] is not None)
+    return documents[0]
+
+
+Effect = Callable[[int], int]
+"""Runs so many copies; the number of times that the effect was had."""
+
+
+@pytest.fixture
+def counting(home: Path) -> Iterator[CountingStation]:
+    station = CountingStation(home)
+    station.start()
+    yield station
+    station.stop()
+
+
+def _init(number: int, tmp_path: Path) -> int:
+    made = _one_effect(
+        _copies(number, "init", "--home", str(tmp_path / "new"), "--request-id", "i")
+    )
+    assert made["made"] == ["pod.secret", "state.db"]
+    return 1
+
+
+def _trace_import(number: int, tmp_path: Path) -> int:
+    source = tmp_path / "source.json"
+    source.write_text(json.dumps({"ids": [[[0, 1]], [[2, 3]]], "layers": [1], "experts": 4}))
+    out = tmp_path / "out.k3trace"
+    found = _one_effect(
+        _copies(number, "trace", "import", str(source), str(out), "--request-id", "t")
+    )
+    return int(out.exists() and found["tokens"] == 2)
+
+
+def _pod(number: int, home: Path, pod_file: Path) -> None:
+    """pod up, then pod down."""
+    _one_effect(_copies(number, "pod", "up", str(pod_file), "--request-id", "up"))
+    assert len(list(find_daemons(home))) == 3
+    for name in ("station", "spark-1", "spark-2"):
+        assert (home / "run" / f"{name}.log").read_text().count('"serving"') == 1
+    gone = _one_effect(_copies(number, "pod", "down", "--request-id", "down"))
+    assert {node["outcome"] for node in gone["nodes"]} == {"stopped"}
+    assert not list(find_daemons(home))
+
+
+def _measure(number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> int:
+    program, counts = measuring_k3d(tmp_path)
+    monkeypatch.setenv("K3_DAEMON", program)
+    _one_effect(_copies(number, "placement", "measure", "--request-id", "m"))
+    return counts.read_text().count("once")
+
+
+@pytest.mark.parametrize("words", ASKED, ids=" ".join)
+def test_the_station_is_asked_once(counting: CountingStation, words: Words) -> None:
+    _one_effect(_copies(FEW, *words, *ASKED[words], "--request-id", "once"))
+    assert list(counting.changed.values()) == [1]
+
+
+def test_a_home_is_made_once(home: Path, tmp_path: Path) -> None:
+    assert _init(FEW, tmp_path) == 1
+
+
+def test_a_trace_is_imported_once(home: Path, tmp_path: Path) -> None:
+    assert _trace_import(FEW, tmp_path) == 1
+
+
+def test_a_pod_goes_up_and_down_once(home: Path, fake_k3d: None, pod_file: Path) -> None:
+    _pod(FEW, home, pod_file)
+
+
+def test_a_measurement_is_made_once(
+    counting: CountingStation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert _measure(FEW, tmp_path, monkeypatch) == 1
+
+
+@pytest.mark.campaign
+@pytest.mark.timeout(1800)
+def test_fifty_copies_of_everything(
+    counting: CountingStation, home: Path, fake_k3d: None, pod_file: Path, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    for words, arguments in ASKED.items():
+        before = counting.changed.total()
+        _one_effect(_copies(MANY, *words, *arguments, "--request-id", "-".join(words)))
+        assert counting.changed.total() == before + 1, words
+    assert _init(MANY, tmp_path) == 1
+    assert _trace_import(MANY, tmp_path) == 1
+    counting.stop()
+    _pod(MANY, home, pod_file)
+    assert _measure(MANY, tmp_path, monkeypatch) == 1
+
+
+def test_every_verb_that_changes_something_is_run_here() -> None:
+    elsewhere = {("init",), ("pod", "up"), ("pod", "down"), ("trace", "import"),
+                 ("placement", "measure")}  # fmt: skip
+    assert {words for words, _ in mutating()} == {*ASKED, *elsewhere, *BANKS}
+
+
+def test_a_copy_in_another_form_says_it_in_words(k3ctl: K3ctl, counting: CountingStation) -> None:
+    arguments = ["placement", "abort", "--request-id", "x"]
+    assert "swap i aborted" in k3ctl(*arguments).out
+    again = k3ctl(*arguments)
+    assert again.code == 0
+    assert f"was done already by k3ctl placement abort (pid {os.getpid()} of " in again.out
+    assert k3ctl(*arguments, "--json").document["intent"] == "i"
+    assert counting.changed["/placement/abort"] == 1
+
+
+def test_an_id_that_was_used_for_something_else_is_refused(
+    k3ctl: K3ctl, counting: CountingStation
+) -> None:
+    assert k3ctl("placement", "swap", "contiguous", "--request-id", "x").code == 0
+    for other in (["placement", "swap", "layer-balanced"], ["placement", "abort"]):
+        ran = k3ctl(*other, "--request-id", "x", "--json")
+        assert ran.code == ExitCode.REFUSED
+        assert "request id x was used" in ran.error["message"]
+    waited = ["placement", "swap", "contiguous", "--deadline", "9", "--request-id", "x"]
+    assert k3ctl(*waited).code == 0, "how long it waits is not what it does"
+    assert counting.changed == {"/placement/swap": 1}
+
+
+def test_a_request_that_failed_may_be_tried_again(k3ctl: K3ctl, home: Path) -> None:
+    arguments = ["placement", "abort", "--request-id", "x"]
+    assert k3ctl(*arguments).code == ExitCode.UNREACHABLE
+    station = CountingStation(home)
+    station.start()
+    try:
+        again = k3ctl(*arguments)
+    finally:
+        station.stop()
+    assert again.code == 0
+    assert "request x was left undone by" in again.err
+    assert station.changed["/placement/abort"] == 1
+
+
+def test_a_dry_run_claims_nothing(k3ctl: K3ctl, tmp_path: Path) -> None:
+    new = tmp_path / "new"
+    ran = k3ctl("init", "--home", str(new), "--dry-run", "--request-id", "x")
+    assert ran.code == 0
+    assert not new.exists()
+
+
+def test_two_names_of_one_file_are_one_request(
+    k3ctl: K3ctl, counting: CountingStation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert k3ctl("trace", "record", "t", "--request-id", "x").code == 0
+    assert k3ctl("trace", "record", str(tmp_path / "t"), "--request-id", "x").code == 0
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert k3ctl("trace", "record", "t", "--request-id", "x").code == ExitCode.REFUSED
+    assert counting.changed == {"/trace/record": 1}
