@@ -19,6 +19,7 @@ from k3ctl.cli.options import (
 from k3ctl.cli.output import stdin_is_terminal
 from k3ctl.cli.top import frame_document, redrawable, show_frame
 from k3ctl.cli.top_tables import LANES, NODES, TIERS
+from k3ctl.cli.tui import THEMES, missing
 from k3ctl.client.moments import EXAMPLES, moment
 from k3d.errors import ConfigError
 
@@ -44,13 +45,23 @@ MOST_LINES = 100_000
     metavar="FACTOR",
     help="How much faster than it was; beyond 4 frames are left out.",
 )
+@click.option("--theme", type=click.Choice(THEMES), help="Colours, as those of `k3ctl tui`.")
+@click.option("--mouse/--no-mouse", default=True, help="Take clicks and the wheel, or leave them.")
 @click.option("--once", is_flag=True, help="Print the frame of that moment, and end.")
 @columns_options(NODES, TIERS, LANES)
 @home_options
 @json_option
 @jsonl_option
 @click.pass_obj
-def replay(invocation: Invocation, at: str, until: str | None, speed: float, once: bool) -> int:
+def replay(
+    invocation: Invocation,
+    at: str,
+    until: str | None,
+    speed: float,
+    theme: str | None,
+    mouse: bool,
+    once: bool,
+) -> int:
     """Show the console as it was: step and seek in what the Station recorded.
 
     Without a terminal, with --once or --json it prints the frame of that moment as `k3ctl top`
@@ -79,17 +90,27 @@ def replay(invocation: Invocation, at: str, until: str | None, speed: float, onc
             return 0
         pace = Pace.of(speed)
         replayed = Replayed(recording, None, last_ms, pace.step_ms)
-        return _console(invocation, replayed, first.at_ms, pace.interval_s)
+        return _console(invocation, replayed, first.at_ms, pace.interval_s, theme, mouse)
 
 
-def _console(invocation: Invocation, replayed: Replayed, start_ms: int, interval_s: float) -> int:
-    try:
-        from k3ctl.tui.run import run_console
-    except ImportError as error:
-        if (error.name or "").partition(".")[0] != "textual":
-            raise
-        raise ConfigError(
-            "the console needs textual, which is not installed",
-            hint="pip install 'k3pod[tui]'; --once prints the frame without it",
-        ) from None
-    return run_console(replayed, interval_s=interval_s, home=invocation.home, start_ms=start_ms)
+def _console(
+    invocation: Invocation,
+    replayed: Replayed,
+    start_ms: int,
+    interval_s: float,
+    theme: str | None,
+    mouse: bool,
+) -> int:
+    reason = missing()
+    if reason is not None:
+        raise reason
+    from k3ctl.tui.run import run_console
+
+    return run_console(
+        replayed,
+        home=invocation.home,
+        interval_s=interval_s,
+        theme=theme,
+        mouse=mouse,
+        start_ms=start_ms,
+    )

@@ -140,6 +140,32 @@ def test_the_document_is_the_frame(k3ctl: K3ctl, live) -> None:
     assert msgspec.convert(document, Frame) == live.frames[0]
 
 
+@pytest.mark.parametrize("made", [busy(), SimulatedPod(sparks=9, lanes=5).frame(61)])
+def test_the_consoles_overview_shows_the_same_figures(made: Frame) -> None:
+    """Of one frame; the console has fewer digits."""
+    pytest.importorskip("textual")
+    from k3ctl.tui.screens.overview_tiles import tiles_of
+
+    document = frame_document(made)
+    screen = "\n".join(top_lines(document, 100))
+    tiles = {tile.title: NUMBER.findall(tile.value) for tile in tiles_of(made)}
+
+    def of_top(pattern: str) -> list[float]:
+        found = re.search(pattern, screen)
+        return [] if found is None else [float(each.replace(",", "")) for each in found.groups()]
+
+    pairs = [
+        ("decode", of_top(r"decode ([\d.,]+)")),
+        ("token p50/p99", of_top(r"p50 ([\d.,]+) ms, p99 ([\d.,]+) ms")),
+        ("acceptance", of_top(r"acceptance ([\d.]+)")),
+        ("lanes", of_top(r"(\d+) running of \d+ lanes, (\d+) waiting")),
+    ]
+    for title, figures in pairs:
+        told = [float(each.replace(",", "")) for each in tiles[title]]
+        assert figures, title
+        assert told == pytest.approx([each for each in figures if each or title != "lanes"], 0.02)
+
+
 def test_what_is_not_known_is_a_dash_and_null(k3ctl: K3ctl, live) -> None:
     idle = frame(
         NOW_MS,
