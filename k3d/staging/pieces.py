@@ -13,8 +13,8 @@ _Queue = queue.SimpleQueue[tuple[int, memoryview] | None]
 
 
 class Pieces:
-    """Takes every piece through `steps`, each in a thread of its own; two buffers more than there
-    are steps are in memory, never more.
+    """Takes every piece through `steps`, each in a thread of its own; one buffer more than there
+    are steps is in memory, never more.
 
     Use it as a context manager, which waits for the last piece. What a step raises is raised by the
     next call here, and no further piece is taken on.
@@ -22,7 +22,7 @@ class Pieces:
 
     def __init__(self, steps: Sequence[Step], buffer_bytes: int) -> None:
         self._free: queue.SimpleQueue[memoryview] = queue.SimpleQueue()
-        for _ in range(len(steps) + 2):
+        for _ in range(len(steps) + 1):
             self._free.put(memoryview(bytearray(buffer_bytes)))
         self._error: BaseException | None = None
         queues: list[_Queue] = [queue.SimpleQueue() for _ in steps]

@@ -23,7 +23,7 @@ from k3d.staging.verify import READ_BYTES, damages
 from k3d.staging.wire import Answer, Channel, Checking, Offer, Stored, Wanted, Welcome
 
 GREETING_S = 5.0
-PIECE_BYTES = 2 * 2**20
+PIECE_BYTES = 2**20
 """Received records are hashed and written in pieces of about this size, at least one."""
 TELL_S = 1.0
 MOST_MANIFEST_BYTES = 512 * 2**20
