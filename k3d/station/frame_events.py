@@ -24,7 +24,7 @@ KINDS = {
 """Kind of a matter, its first word -> kind of its events. Others are told by whoever finds them."""
 SETTLE_S = 10.0
 """One matter is told at most so often: a link that flaps is not ten events a second. And how long a
-Station that starts may be without its sparks."""
+Station may take to be healthy the first time."""
 
 
 class Happened(NamedTuple):
@@ -50,16 +50,23 @@ class FrameEvents:
 
     def __init__(self) -> None:
         self._matters: dict[tuple[str, str], _Matter] = {}
+        self._begun_s = 0.0
+        """When a new matter counts as told of last: until the pod is healthy once, at the start."""
 
     def look(self, frame: Frame) -> list[Happened]:
         names = {node.name for node in frame.nodes}
+        if frame.state == "healthy" and self._begun_s == 0.0:
+            self._begun_s = -SETTLE_S
+            untold = [matter for matter, known in self._matters.items() if known.told is None]
+            for matter in untold:
+                del self._matters[matter]
         now = {
             (each.subject, each.kind): each
             for each in frame.attention
             if each.kind.partition(" ")[0] in KINDS
         }
         for matter, each in now.items():
-            known = self._matters.setdefault(matter, _Matter(None, 0.0, "", each.subject))
+            known = self._matters.setdefault(matter, _Matter(None, self._begun_s, "", each.subject))
             known.sentence = each.sentence
         found = []
         for matter in list(self._matters):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from k3d.station.frame_attention import AttentionWatch
@@ -146,9 +147,12 @@ def test_a_link_that_flaps_is_told_and_one_that_joins_once_is_not() -> None:
     assert kinds(600, 4) == []
 
 
-def told(events: FrameEvents, at_s: float, *attention: Attention) -> list[tuple[str, str]]:
+def told(
+    events: FrameEvents, at_s: float, *attention: Attention, state: Any = "healthy"
+) -> list[tuple[str, str]]:
     nodes = (node("station"), node())
-    found = events.look(frame(at_s, nodes=nodes, attention=attention))
+    one = msgspec.structs.replace(frame(at_s, nodes=nodes, attention=attention), state=state)
+    found = events.look(one)
     assert all(each.node in (None, "station", "spark-1") for each in found)
     return [(each.kind, each.message) for each in found]
 
@@ -177,9 +181,12 @@ def test_a_link_that_flaps_is_not_an_event_a_second() -> None:
 def test_a_station_that_starts_is_given_time_for_its_sparks() -> None:
     events = FrameEvents()
     connecting = down("spark-1 is connecting")
-    assert told(events, 1, connecting) == []
+    assert told(events, 1, connecting, state="degraded") == []
     assert told(events, 5) == []
-    assert told(events, 60, connecting) == [("node", "spark-1 is connecting")]
+    assert told(events, 6, down("lost already"), state="degraded") == [("node", "lost already")]
+    slow = FrameEvents()
+    assert told(slow, 9, connecting, state="degraded") == []
+    assert told(slow, 11, connecting, state="degraded") == [("node", "spark-1 is connecting")]
 
 
 def test_a_note_of_others_is_no_event_here() -> None:

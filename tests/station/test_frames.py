@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import threading
 import urllib.error
 import urllib.request
@@ -189,3 +190,32 @@ def test_the_stations_own_sensors_are_in_its_frame(inproc_pod: RunningPod) -> No
     assert sensors.memory_bytes
     assert 0 < (sensors.memory_used_bytes or 0) < sensors.memory_bytes
     assert sensors.age_s < 30
+
+
+def test_a_spark_that_hangs_delays_no_frame_and_is_told(
+    start_pod: Callable[..., RunningPod],
+) -> None:
+    pod = start_pod(1)
+    pod.wait("the spark's sensors", lambda: frame_of(pod).nodes[1].sensors is not None)
+    pod.kill("spark-1", signal.SIGSTOP)
+    pod.wait("the loss of the spark", lambda: frame_of(pod).nodes[1].state == "down")
+    frames = [frame_of(pod)]
+    for _ in range(3):
+        frames.append(wait_frame(pod, frames[-1].sequence))
+    last = frames[-1]
+    assert last.nodes[1].sensors is not None
+    assert last.nodes[1].sensors.age_s > 2, "the last good values, and how old they are"
+    taken = (last.at_ms - frames[0].at_ms) / 1000
+    assert sum(frame.interval_s for frame in frames[1:]) == pytest.approx(taken, abs=0.5)
+    (found,) = [each for each in last.attention if each.kind == "node"]
+    assert (found.severity, found.subject) == ("alert", "spark-1")
+    assert found.command in ("k3ctl pod up", "k3ctl logs spark-1")
+    pod.kill("spark-1", signal.SIGCONT)
+    pod.wait("the spark", lambda: frame_of(pod).state == "healthy")
+
+    def messages() -> list[str]:
+        events = document(pod, "/events?node=spark-1")["events"]
+        return [event["message"] for event in events if event["kind"] == "node"]
+
+    pod.wait("its return among the events", lambda: "spark-1 is healthy again" in messages())
+    assert len(messages()) >= 2, "its loss, and its return"
