@@ -64,7 +64,8 @@ def grid_lines(grid: Grid, width: int) -> list[str]:
     widths = [max((len(row[column]) for row in rows), default=0) for column in range(last)]
     before = sum(widths) + len(GAP) * last
     room = width - before
-    if room < LEAST_LAST:
+    longest = max((len(row[last]) for row in rows), default=0)
+    if room < min(LEAST_LAST, longest):
         return _stacked(grid, width)
     lines = []
     for row in rows:

@@ -14,6 +14,7 @@ from k3ctl.client.series import History
 from k3ctl.client.shown_series import shown_chart
 
 MOST_CHANGES = 40
+MOST_UNWELL = 25
 
 
 def report_page(report: Report) -> Page:
@@ -163,10 +164,12 @@ def _wrong(report: Report) -> Iterable[Block]:
                     local(each.since_ms / 1000),
                     each.reason or "-",
                 )
-                for each in report.unwell
+                for each in report.unwell[:MOST_UNWELL]
             ),
             "  r",
         )
+    if len(report.unwell) > MOST_UNWELL:
+        yield Words(f"{len(report.unwell) - MOST_UNWELL} more were unwell for less long.")
     if report.troubles:
         yield Grid(
             ("FROM", "TO", "SEVERITY", "SUBJECT", "WHAT"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 from k3ctl.client.hop_history import counted_in_frames, hop_charts
@@ -25,7 +25,7 @@ MOST_POINTS = 300
 DEFINITIONS = {
     "latency": "a hop is from dispatch to partial; over longer stretches p50 is the mean of their "
     "medians and p99 the largest of theirs, an upper bound",
-    "tokens": "tokens/s is all tokens of a bucket over its width, idle time included",
+    "tokens": "tokens/s is all tokens of a stretch of time over its length, idle time included",
     "placement": "hit share is the share of all experts chosen that the tier served",
     "sensors": "each node's own sensors, temperature of the hottest; a gap is a sensor that could "
     "not be read",
@@ -62,7 +62,8 @@ def tokens(records: Records, node: str | None, tier: str | None) -> History:
             "acceptance": lambda frame: frame.acceptance_length,
         }),
     ]  # fmt: skip
-    return _history("tokens", records, charts, width_s, _simulated_tiers(records))
+    bucket_s = None if records.frames else width_s
+    return _history("tokens", records, charts, bucket_s, _simulated_tiers(records))
 
 
 def placement(records: Records, node: str | None, tier: str | None) -> History:
@@ -161,18 +162,25 @@ def _chart(
     return Chart(key, title, unit, series)
 
 
-def _rates(records: Records, width_s: int) -> Iterable[Series]:
-    """Tokens a second by kind. A bucket without tokens is 0 where a frame shows the Station up."""
-    seen = {int(frame.at_ms / 1000 // width_s) for frame in records.frames}
-    for kind in ("decode", "prompt"):
-        summed: dict[int, float] = {}
-        for rollup in records.tokens:
-            if rollup.kind == kind:
-                number = rollup.bucket_s // width_s
-                summed[number] = summed.get(number, 0.0) + rollup.tokens / width_s
-        yield from_buckets(
-            kind, records.span, width_s, summed, otherwise=lambda n: 0.0 if n in seen else None
-        )
+def _rates(records: Records, width_s: int) -> list[Series]:
+    """Tokens a second by kind: of the frames, where a second without tokens is 0 since the Station
+    was there to see it; of the roll-ups where there are no frames."""
+    if records.frames:
+        timeline, said = Timeline(records.frames), records.frames[-1].provenance
+        return [
+            timeline.series("decode", [f.decode_tokens_per_s or 0.0 for f in records.frames], said),
+            timeline.series("prompt", [f.prompt_tokens_per_s or 0.0 for f in records.frames], said),
+        ]
+    return [_rate_of_rollups(records, width_s, kind) for kind in ("decode", "prompt")]
+
+
+def _rate_of_rollups(records: Records, width_s: int, kind: str) -> Series:
+    summed: dict[int, float] = {}
+    for rollup in records.tokens:
+        if rollup.kind == kind:
+            number = rollup.bucket_s // width_s
+            summed[number] = summed.get(number, 0.0) + rollup.tokens / width_s
+    return from_buckets(kind, records.span, width_s, summed)
 
 
 def _tiers(records: Records, only: str | None) -> list[str]:

@@ -73,8 +73,8 @@ class Ran:
     """The longest stretch that one frame stands for."""
     requests: dict[str, int | None]
     """Finished, failed, refused, preempted; None where no frame counted them."""
-    decode_tokens: int
-    prompt_tokens: int
+    decode_tokens: int | None
+    prompt_tokens: int | None
     simulated: tuple[str, ...]
 
     def as_json(self) -> dict[str, Any]:
@@ -240,5 +240,10 @@ def growth(frames: Sequence[Frame], of: Callable[[Frame], int]) -> int:
     return total
 
 
-def _tokens(records: Records, kind: str) -> int:
+def _tokens(records: Records, kind: str) -> int | None:
+    """Of the frames' counters, of the roll-ups where there are no frames."""
+    if records.frames:
+        return growth(records.frames, lambda frame: getattr(frame, f"{kind}_tokens"))
+    if not records.tokens:
+        return None
     return sum(rollup.tokens for rollup in records.tokens if rollup.kind == kind)

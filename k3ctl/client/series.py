@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -141,14 +141,12 @@ def from_buckets(
     span: Span,
     width_s: int,
     values: dict[int, float],
-    *,
-    otherwise: Callable[[int], float | None] = lambda _: None,
     provenance: str = "measured",
 ) -> Series:
     """A figure of every bucket of the span, at its middle. `values` are by the bucket's number,
-    its start / width; `otherwise` says what one without a value stands for."""
+    its start / width; one without a value is a gap."""
     numbers = range(int(span.since_s // width_s), int(span.until_s // width_s) + 1)
-    points = ((n * width_s + width_s / 2, values.get(n, otherwise(n))) for n in numbers)
+    points = ((n * width_s + width_s / 2, values.get(n)) for n in numbers)
     inside = ((min(max(at, span.since_s), span.until_s), value) for at, value in points)
     return Series(name, tuple(inside), provenance)
 

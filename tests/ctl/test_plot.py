@@ -108,22 +108,31 @@ def test_a_home_of_before_frames_has_its_roll_ups(k3ctl: K3ctl, home: Path, now_
     assert 4_500 < worst < 5_500
 
 
-def test_tokens_are_all_there_and_idle_time_is_zero(k3ctl: K3ctl, recorded: Path) -> None:
+def test_idle_seconds_are_zero_and_missing_ones_a_gap(k3ctl: K3ctl, home: Path, now_s) -> None:
+    """Of the frames: nothing was decoded in some, and for ten minutes there were none."""
+    frames = []
+    for number in range(121):
+        at_ms = now_s * 1000 - 60_000 * (120 - number)
+        idle = {"decode_tokens_per_s": None, "prompt_tokens_per_s": None}
+        frames.append(frame(at_ms, **(idle if number % 2 else {"decode_tokens_per_s": 40.0})))
+    record_frames(home, [*frames[:60], *frames[70:]])
     document = k3ctl("plot", "tokens", "--since", "2h", "--json").document
     throughput = document["charts"][0]
+    assert (throughput["name"], throughput["unit"]) == ("tokens", "tokens/s")
     decode = next(line for line in throughput["series"] if line["name"] == "decode")
-    values = [value for _, value in decode["points"] if value is not None]
-    assert 0.0 in values  # nothing was decoded then, and frames say that the Station was up
-    written = sum(values) * document["bucket_s"]
-    assert 40_000 < written < 54_000  # 108 buckets of 400 tokens, give or take a wave
+    values = [value for _, value in decode["points"]]
+    assert set(values) == {0.0, 40.0, None}
+    assert values.count(None) == 1
 
 
-def test_a_station_that_was_down_is_a_gap_and_not_zero(k3ctl: K3ctl, home: Path, now_s) -> None:
+def test_tokens_of_a_home_of_before_frames(k3ctl: K3ctl, home: Path, now_s) -> None:
     record_rollups(home, now_s, count=120)
     document = k3ctl("plot", "tokens", "--since", "2h", "--json").document
     values = [value for _, value in document["charts"][0]["series"][0]["points"]]
     assert None in values
     assert 0.0 not in values
+    written = sum(value for value in values if value is not None) * document["bucket_s"]
+    assert 40_000 < written < 54_000  # 108 buckets of 400 tokens, give or take a wave
 
 
 def test_one_node_and_one_tier(k3ctl: K3ctl, recorded: Path) -> None:
