@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 
 from textual.app import App, ComposeResult, SystemCommand
 from textual.binding import Binding, BindingType
-from textual.command import Provider
+from textual.command import CommandPalette, Provider
 from textual.containers import Container
 from textual.css.query import NoMatches
 from textual.filter import LineFilter, NoColor
@@ -71,6 +71,15 @@ class ConsoleApp(App[None]):
     #banner, #message { height: auto; max-height: 4; }
     #message { background: $panel; padding: 0 1; display: none; }
     #message.said { display: block; }
+    .-ascii RowTable, .-ascii VerticalScroll, .-ascii OptionList, .-ascii ScrollView {
+        scrollbar-size: 0 0;
+    }
+    .-ascii ConfirmDialog > Vertical, .-ascii KeysScreen > VerticalScroll {
+        border: ascii $accent;
+    }
+    CommandPalette > Vertical { width: 80%; max-width: 90; }
+    CommandPalette SearchIcon { display: none; }
+    .-ascii CommandPalette #--input, .-ascii CommandPalette CommandList { border: none; }
     Screen:ansi #top, Screen:ansi #foot { background: ansi_default; }
     """
     TITLE = "k3pod"
@@ -93,7 +102,7 @@ class ConsoleApp(App[None]):
         Binding("escape", "leave", "back", show=False),
         Binding("ctrl+t", "next_theme", "next theme", show=False),
         Binding("question_mark", "keys", "keys", key_display="?"),
-        Binding("q,ctrl+c", "quit", "quit"),
+        Binding("q,ctrl+c,ctrl+q", "quit", "quit"),
     ]
 
     def __init__(
@@ -117,6 +126,7 @@ class ConsoleApp(App[None]):
         self.no_color = False  # `mono` is without colour here, and readable
         self.theme = theme_for(theme)
         self.marks = marks or marks_for()
+        self.set_class(self.marks.ascii, "-ascii")
         self.trail = Trail()
         self.home = home
         self.snapshot: Snapshot = EMPTY
@@ -132,6 +142,7 @@ class ConsoleApp(App[None]):
         self._deck = Deck(start_ms) if self._feed.recorded is not None else None
         self._kept: dict[str, str] = {}
         self._opened_panes: set[str] = set()
+        self._bound_for: tuple[str, str] | None = None
         self._paused = False
         self._frame_at_s: float | None = None
         self._error: K3Error | None = None
@@ -204,8 +215,10 @@ class ConsoleApp(App[None]):
             self.say(f"no pane shows a {kind}", "warning")
             return False
         self.action_pane(spec.name)
-        pane = self.pane
-        if pane is not None and pane.go(kind, name):
+        if spec.name not in self._opened_panes:
+            self._bound_for = (kind, name)
+            return True
+        if self.pane is not None and self.pane.go(kind, name):
             return True
         self.say(f"there is no {kind} {name} now", "warning")
         return False
@@ -437,6 +450,10 @@ class ConsoleApp(App[None]):
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
         return ()
 
+    def action_command_palette(self) -> None:
+        if not isinstance(self.screen, CommandPalette):
+            self.push_screen(CommandPalette(placeholder="a command, a pane, a node"))
+
     def action_pane(self, name: str) -> None:
         """Bring a pane to the front; the first time, make it."""
         spec = next((pane for pane in PANES if pane.name == name), None)
@@ -452,6 +469,8 @@ class ConsoleApp(App[None]):
                 before.display = False
             if pane is None:
                 pane = spec.make()
+                if self.may_write:
+                    pane.arm()
                 body.mount(pane)
                 self.call_after_refresh(self._opened, pane)
             else:
@@ -466,8 +485,13 @@ class ConsoleApp(App[None]):
         self._opened_panes.add(self.pane_name)
         pane.show(self.snapshot)
         self._apply_filter(self._kept.get(self.pane_name, ""))
+        self._redraw("#foot")
         if not self._prompt_open():
             pane.focus_first()
+        if self._bound_for is not None:
+            kind, name = self._bound_for
+            self._bound_for = None
+            self.go_to(kind, name)
 
     def action_prompt(self, mark: str) -> None:
         prompt = self.query_one(Prompt)

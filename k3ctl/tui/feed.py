@@ -67,7 +67,8 @@ class Fetched(Message):
         """The backlog is all there is before the frame: what was remembered is forgotten."""
 
     def can_replace(self, message: Message) -> bool:
-        return isinstance(message, Fetched) and not message.backlog
+        """Whether a newer message may come in its place: not if that would lose a backlog."""
+        return isinstance(message, Fetched) and not self.backlog
 
 
 class Feed:

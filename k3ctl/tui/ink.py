@@ -11,8 +11,6 @@ from typing import Literal, NamedTuple
 
 from rich.cells import cell_len, set_cell_size
 
-from k3ctl.cli.output import tame
-
 Ink = Literal[
     "plain", "quiet", "strong", "title", "accent", "good", "warn", "bad", "rule", "here",
     "heat-1", "heat-2", "heat-3", "heat-4", "heat-5",
@@ -57,8 +55,14 @@ def strong(text: str) -> Span:
 
 
 def clean(text: str) -> str:
-    """Text that stays on its line and steers no terminal."""
-    return text if text.isprintable() else tame(text).replace("\n", " ").replace("\t", " ")
+    """Text that stays on its line and steers no terminal: what cannot be printed is spelled out."""
+    if text.isprintable():
+        return text
+    return "".join(each if each.isprintable() else _spelled(each) for each in text)
+
+
+def _spelled(character: str) -> str:
+    return " " if character in "\n\t" else character.encode("unicode_escape").decode()
 
 
 def width_of(spans: Iterable[Span]) -> int:

@@ -17,6 +17,9 @@ from k3ctl.tui.ink import BLANK, Line, Span, beside, heading, line, wrap
 from k3ctl.tui.marks import Marks
 from k3ctl.tui.widgets.drawing import Drawing
 
+LAST = {"keys": 1, "quit": 2}
+"""How late the foot shows what always has to be there."""
+
 
 @dataclass(frozen=True)
 class KeyHelp:
@@ -121,11 +124,15 @@ def footer_bindings(active: Iterable[ActiveBinding], everywhere: DOMNode) -> lis
     shown = [each for each in shown if each.binding.description and not each.binding.system]
     here = [each.binding for each in shown if each.node is not everywhere]
     anywhere = [each.binding for each in shown if each.node is everywhere]
+    anywhere.sort(key=lambda binding: LAST.get(binding.action, 0))
     return _once([*here, *anywhere])
 
 
 def _once(bindings: Iterable[Binding]) -> list[Binding]:
+    """One key an action, the plainest."""
     found: dict[str, Binding] = {}
     for binding in bindings:
-        found.setdefault(binding.action, binding)
+        known = found.get(binding.action)
+        if known is None or len(key_name(binding)) < len(key_name(known)):
+            found[binding.action] = binding
     return list(found.values())

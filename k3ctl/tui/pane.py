@@ -143,7 +143,7 @@ class Console(Protocol):
         ...
 
 
-class Pane(Vertical):
+class Pane(Vertical, can_focus=True):
     """A pane; see the module's docstring."""
 
     DEFAULT_CSS = """
@@ -214,14 +214,15 @@ class Pane(Vertical):
 
     def focus_first(self) -> None:
         table = self.table()
-        if table is not None:
+        if table is not None and self._displays(table):
             table.focus()
+        else:
+            self.focus()
 
-    def on_mount(self) -> None:
-        if self.console.may_write:
-            for deed in self.DEEDS:
-                self._bindings.bind(
-                    deed.key, deed.action, deed.description, show=deed.show,
-                    key_display=deed.key_display,
-                )  # fmt: skip
-            self.refresh_bindings()
+    def arm(self) -> None:
+        """Bind what changes the pod; the console calls it where that is allowed."""
+        for deed in self.DEEDS:
+            self._bindings.bind(
+                deed.key, deed.action, deed.description, show=deed.show,
+                key_display=deed.key_display,
+            )  # fmt: skip

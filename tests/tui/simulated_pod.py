@@ -6,6 +6,7 @@ import math
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from k3d.errors import K3Error
 from k3d.store.frame import (
@@ -37,6 +38,9 @@ class SimulatedPod:
 
     def frame(self, number: int) -> Frame:
         """The frame of second `number`."""
+        return _frame(self, number)
+
+    def made(self, number: int) -> Frame:
         draw = random.Random(f"{self.seed} {number}")
         nodes = (self._station(number, draw), *self._spark_nodes(number, draw))
         tiers = self._tiers(number, draw)
@@ -206,6 +210,11 @@ class SimulatedPod:
                     )
                 )
         return found
+
+
+@lru_cache(maxsize=1024)
+def _frame(pod: SimulatedPod, number: int) -> Frame:
+    return pod.made(number)
 
 
 class SimulatedSource:

@@ -110,6 +110,13 @@ class OverviewPane(Pane):
     def action_chart_only(self) -> None:
         self.toggle_class("chart-only")
         self._arrange()
+        self.focus_first()
+
+    def focus_first(self) -> None:
+        if self.has_class("chart-only"):
+            self.focus()
+        else:
+            super().focus_first()
 
     def action_figure(self, by: int) -> None:
         self._figure = (self._figure + by) % len(FIGURES)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from rich.segment import Segment
 from rich.style import Style
@@ -16,6 +16,8 @@ from k3ctl.tui.themes import inks
 
 if TYPE_CHECKING:
     from textual import events
+
+    from k3ctl.tui.app import ConsoleApp
 
 Draw = Callable[[int, int], Sequence[Line]]
 """Width and height in columns and lines to lines. A drawing of automatic height gets height 0."""
@@ -80,11 +82,13 @@ class Drawing(Widget):
         width = self.size.width
         if y >= len(self._lines):
             return Strip.blank(width, base)
-        return strip_of(self._lines[y], width, base, self.app.theme)
+        more = cast("ConsoleApp", self.app).marks.more
+        return strip_of(self._lines[y], width, base, self.app.theme, more)
 
 
-def strip_of(spans: Line, width: int, base: Style, theme: str) -> Strip:
-    """A line as Textual paints it, in the inks of a theme on a base style."""
+def strip_of(spans: Line, width: int, base: Style, theme: str, mark: str = "") -> Strip:
+    """A line as Textual paints it, in the inks of a theme on a base style; cut to the width, with
+    a mark where that is given."""
     styles = inks(theme)
-    segments = [Segment(text, base + styles[ink]) for text, ink in cut(spans, width)]
+    segments = [Segment(text, base + styles[ink]) for text, ink in cut(spans, width, mark)]
     return Strip(segments).adjust_cell_length(width, base)
