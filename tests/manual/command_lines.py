@@ -16,7 +16,7 @@ from k3ctl.cli.options import Invocation
 from k3d.main import _parser
 from man.typeset.source import Verbatim, read_blocks
 
-OURS = ("k3ctl", "k3d", "make", "pip", "git")
+OURS = ("k3ctl", "k3d", "make", "pip", "git", ".")
 _SPAN = re.compile(r"`([^`]+)`")
 _FENCE = re.compile(r"^```([a-z]*)\n(.*?)^```$", re.M | re.S)
 _OPERATORS = {"&&", "||", "|", ";", ";;", "&", "(", ")", "<", ">", ">>"}
@@ -40,11 +40,12 @@ def lines_of(path: Path) -> list[Line]:
     return found + [Line(path.name, span, False) for span in named]
 
 
-def examples_of(path: Path, suffix: str) -> list[str]:
-    """Whole files that a document shows, as TOML: what is indented and is no command line."""
+def examples_of(path: Path) -> list[str]:
+    """Whole files that a document shows: what is indented and has no command line."""
     blocks = read_blocks(path.read_text(encoding="utf-8").splitlines())
     shown = [block.lines for block in blocks if isinstance(block, Verbatim)]
-    return ["\n".join(lines) + "\n" for lines in shown if any(suffix in line for line in lines)]
+    files = [lines for lines in shown if not any(line.startswith("$ ") for line in lines)]
+    return ["\n".join(lines) + "\n" for lines in files]
 
 
 def _shown(text: str) -> list[str]:

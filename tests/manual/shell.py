@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import termios
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -89,13 +90,14 @@ class Shell:
         return Ran(line, child.returncode, first, "")
 
     def on_a_terminal(self, line: str, prompt: bytes, typed: Sequence[bytes]) -> Ran:
-        """Run a line on a terminal of its own; type to it, each time behind its prompt."""
+        """Run a line on a terminal of its own; type to it, each time once it has prompted."""
         ours, theirs = os.openpty()
-        rest, said = list(typed), b""
+        termios.tcsetwinsize(theirs, (40, 120))
+        rest, said, heard = list(typed), b"", 0
         child = subprocess.Popen(
             ["bash", "-c", f"exec {line}"],
             cwd=self.work,
-            env={**self.environment, "TERM": "dumb"},
+            env={**self.environment, "TERM": "xterm-256color"},
             stdin=theirs,
             stdout=theirs,
             stderr=theirs,
@@ -107,11 +109,12 @@ class Shell:
             while time.monotonic() < ended:
                 if select.select([ours], [], [], 1.0)[0]:
                     said += os.read(ours, 4096)
-                if rest and said.endswith(prompt):
+                if rest and prompt in said[heard:]:
+                    heard = len(said)
                     os.write(ours, rest.pop(0))
             child.kill()
         os.close(ours)
-        return Ran(line, child.returncode, said.decode(), "")
+        return Ran(line, child.returncode, said.decode(errors="replace"), "")
 
     def pod_up(self) -> None:
         up = self.run("k3ctl pod up embedded-1")

@@ -25,6 +25,8 @@ TRAFFIC = '; while kill -0 $! 2>/dev/null; do k3ctl chat --max-tokens 32 "What i
 INSTEAD = {
     "make pod": "make -n -C $REPOSITORY pod",
     "git clone <this repository> k3pod && cd k3pod": "test -e $REPOSITORY/Makefile",
+    ". .venv/bin/activate": ". $(dirname $(command -v k3ctl))/activate && k3ctl --version",
+    "k3ctl replay --at 03:12": "k3ctl replay --at now --once",
     "k3ctl check": "k3ctl check --no-pods --greedy --prompts 1 --tokens 2",
     "k3ctl bench decode": "k3ctl bench decode --prompts 1 --rounds 1 --tokens 8",
     "k3ctl bench lanes --lanes 1,4": "k3ctl bench lanes --lanes 1,2 --tokens 4",
@@ -35,7 +37,13 @@ INSTEAD = {
         "k3ctl trace record today.k3trace --tokens 64 --seconds 60 &" + TRAFFIC[1:]
     ),
 }
-CONVERSATIONS = {"k3ctl chat": (b"> ", (b"What does ls do?\n", b"\x04"))}
+CONSOLE = (b"quit", (b"q",))
+CONVERSATIONS = {
+    "k3ctl chat": (b"> ", (b"What does ls do?\n", b"\x04")),
+    "k3ctl": CONSOLE,
+    "k3ctl tui": CONSOLE,
+    "k3ctl tui --theme mono --read-only": CONSOLE,
+}
 """Lines that want a terminal: their prompt, and what is typed behind it."""
 ENDLESS = {"k3ctl logs --follow", "k3ctl logs --follow spark-1"}
 EXPECTED = {
@@ -132,7 +140,7 @@ def _sequences(shown: list[str]) -> list[str]:
 
 
 def _write_examples(shell: Shell, path: Path) -> None:
-    """The TOML files that a page shows, under the names that its lines give them."""
+    """The files that a page shows, under the names that its lines give them."""
     names = [
         word[2:]
         for line in lines_of(path)
@@ -141,5 +149,5 @@ def _write_examples(shell: Shell, path: Path) -> None:
         for word in words
         if word.startswith("./") and word.endswith(".toml")
     ]
-    for name, text in zip(dict.fromkeys(names), examples_of(path, "schema ="), strict=False):
+    for name, text in zip(dict.fromkeys(names), examples_of(path), strict=False):
         (shell.work / name).write_text(text)
