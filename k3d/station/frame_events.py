@@ -1,4 +1,4 @@
-"""What happened, as events: a matter that needs attention begins, and is over."""
+"""What happened, as events: a matter that needs attention begins, and is over; requests failed."""
 
 from __future__ import annotations
 
@@ -12,8 +12,6 @@ KINDS = {
     "node": "node",
     "engine": "node",
     "link": "link",
-    "failed": "request",
-    "refused": "request",
     "sensors": "sensors",
     "memory": "memory",
     "disk": "disk",
@@ -52,6 +50,7 @@ class FrameEvents:
         self._matters: dict[tuple[str, str], _Matter] = {}
         self._begun_s = 0.0
         """When a new matter counts as told of last: until the pod is healthy once, at the start."""
+        self._requests_told: dict[str, tuple[int, float]] = {}
 
     def look(self, frame: Frame) -> list[Happened]:
         names = {node.name for node in frame.nodes}
@@ -68,12 +67,21 @@ class FrameEvents:
         for matter, each in now.items():
             known = self._matters.setdefault(matter, _Matter(None, self._begun_s, "", each.subject))
             known.sentence = each.sentence
-        found = []
+        found = list(self._requests(frame))
         for matter in list(self._matters):
             for kind, message in self._changes(matter, now.get(matter), frame.uptime_s):
                 node = matter[0] if matter[0] in names else None
                 found.append(Happened(kind, message, node))
         return found
+
+    def _requests(self, frame: Frame) -> Iterator[Happened]:
+        """Requests that failed or were refused since that was told last."""
+        for what, count in (("failed", frame.failed), ("were refused", frame.refused)):
+            told, told_s = self._requests_told.setdefault(what, (count, -SETTLE_S))
+            if count > told and frame.uptime_s - told_s >= SETTLE_S:
+                self._requests_told[what] = (count, frame.uptime_s)
+                why = f": {frame.reason}" if frame.reason else ""
+                yield Happened("request", f"requests that {what}: {count - told}{why}", None)
 
     def _changes(
         self, matter: tuple[str, str], now: Attention | None, uptime_s: float

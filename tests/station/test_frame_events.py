@@ -192,3 +192,17 @@ def test_a_station_that_starts_is_given_time_for_its_sparks() -> None:
 def test_a_note_of_others_is_no_event_here() -> None:
     drift = Attention(severity="warning", subject="tiny", sentence="drifted", kind="drift")
     assert told(FrameEvents(), 100, drift) == []
+
+
+def test_requests_that_failed_are_counted_since_they_were_told_last() -> None:
+    events = FrameEvents()
+
+    def look(at_s: float, failed: int, reason: str | None = None) -> list[str]:
+        one = msgspec.structs.replace(frame(at_s, failed=failed), reason=reason)
+        return [each.message for each in events.look(one)]
+
+    assert look(100, 3) == [], "of before"
+    assert look(101, 5, "spark-1 is lost") == ["requests that failed: 2: spark-1 is lost"]
+    assert look(102, 6) == []
+    assert look(101 + SETTLE_S, 8) == ["requests that failed: 3"]
+    assert look(200, 8) == []
