@@ -8,15 +8,8 @@ from typing import Any
 from k3ctl.client.hop_history import counted_in_frames, hop_charts
 from k3ctl.client.records import MapTurn, Records
 from k3ctl.client.sensor_history import sensor_charts
-from k3ctl.client.series import (
-    Chart,
-    History,
-    Mark,
-    Series,
-    Timeline,
-    from_buckets,
-    joined_provenance,
-)
+from k3ctl.client.series import Chart, History, Mark, Timeline, joined_provenance
+from k3ctl.client.throughput import throughput
 from k3d.errors import ConfigError, NotFound
 from k3d.store.frame import Frame
 
@@ -25,7 +18,7 @@ MOST_POINTS = 300
 DEFINITIONS = {
     "latency": "a hop is from dispatch to partial; over longer stretches p50 is the mean of their "
     "medians and p99 the largest of theirs, an upper bound",
-    "tokens": "tokens/s is all tokens of a stretch of time over its length, idle time included",
+    "tokens": "throughput is all tokens of a point over its length, idle time included",
     "placement": "hit share is the share of all experts chosen that the tier served",
     "sensors": "each node's own sensors, temperature of the hottest; a gap is a sensor that could "
     "not be read",
@@ -51,9 +44,9 @@ def latency(records: Records, node: str | None, tier: str | None) -> History:
 def tokens(records: Records, node: str | None, tier: str | None) -> History:
     """Tokens a second, requests and acceptance of the pod."""
     _only_the_pod("tokens", node, tier)
-    width_s = records.width_s(MOST_POINTS)
+    width_s, rates = throughput(records)
     charts = [
-        Chart("tokens", "throughput", "tokens/s", tuple(_rates(records, width_s))),
+        Chart("tokens", "throughput", "tokens/s", rates),
         _chart("requests", "requests", "requests", records, {
             "running": lambda frame: float(frame.running),
             "waiting": lambda frame: float(frame.waiting),
@@ -62,8 +55,7 @@ def tokens(records: Records, node: str | None, tier: str | None) -> History:
             "acceptance": lambda frame: frame.acceptance_length,
         }),
     ]  # fmt: skip
-    bucket_s = None if records.frames else width_s
-    return _history("tokens", records, charts, bucket_s, _simulated_tiers(records))
+    return _history("tokens", records, charts, width_s, _simulated_tiers(records))
 
 
 def placement(records: Records, node: str | None, tier: str | None) -> History:
@@ -160,27 +152,6 @@ def _chart(
         for name, of in figures.items()
     )
     return Chart(key, title, unit, series)
-
-
-def _rates(records: Records, width_s: int) -> list[Series]:
-    """Tokens a second by kind: of the frames, where a second without tokens is 0 since the Station
-    was there to see it; of the roll-ups where there are no frames."""
-    if records.frames:
-        timeline, said = Timeline(records.frames), records.frames[-1].provenance
-        return [
-            timeline.series("decode", [f.decode_tokens_per_s or 0.0 for f in records.frames], said),
-            timeline.series("prompt", [f.prompt_tokens_per_s or 0.0 for f in records.frames], said),
-        ]
-    return [_rate_of_rollups(records, width_s, kind) for kind in ("decode", "prompt")]
-
-
-def _rate_of_rollups(records: Records, width_s: int, kind: str) -> Series:
-    summed: dict[int, float] = {}
-    for rollup in records.tokens:
-        if rollup.kind == kind:
-            number = rollup.bucket_s // width_s
-            summed[number] = summed.get(number, 0.0) + rollup.tokens / width_s
-    return from_buckets(kind, records.span, width_s, summed)
 
 
 def _tiers(records: Records, only: str | None) -> list[str]:
