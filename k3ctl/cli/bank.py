@@ -9,13 +9,14 @@ from typing import Any, TypeVar
 import click
 
 from k3ctl.cli import bank_check, bank_make
+from k3ctl.cli.lazy import NounGroup
 from k3ctl.cli.options import Invocation, home_options, json_option
 from k3d.errors import ExitCode, K3Error
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
 
-@click.group()
+@click.group(cls=NounGroup)
 def bank() -> None:
     """Count a model, build its banks, send and keep them."""
 

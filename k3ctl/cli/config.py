@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from k3ctl.cli.config_flags import flag_faults
+from k3ctl.cli.lazy import NounGroup
 from k3ctl.cli.options import Invocation, columns_options, home_options, json_option
 from k3ctl.cli.table import Column, Columns
 from k3ctl.client.config import Value, faults, read_configuration
@@ -26,7 +27,7 @@ VALUES = Columns(
 FILES = Columns("files", (Column("state", "state"), Column("path", "path")))
 
 
-@click.group()
+@click.group(cls=NounGroup)
 def config() -> None:
     """Show what k3ctl does by default, and check its files.
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from k3ctl.cli.lazy import NounGroup
 from k3ctl.cli.options import (
     Invocation,
     columns_options,
@@ -17,7 +18,7 @@ from k3ctl.cli.top_tables import LANES
 from k3d.errors import ExitCode
 
 
-@click.group(invoke_without_command=True)
+@click.group(cls=NounGroup, invoke_without_command=True)
 @columns_options(LANES)
 @home_options
 @json_option

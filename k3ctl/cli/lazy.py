@@ -20,7 +20,34 @@ class Verb(NamedTuple):
     summary: str
 
 
-class LazyGroup(click.Group):
+MOST_SUMMARY = 200
+
+
+class NounGroup(click.Group):
+    """A group that says what there is: whole sentences in its help, and names in its errors."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """As click does, but an unknown name lists the known ones."""
+        name, known = args[0], self.list_commands(ctx)
+        if name not in known and not name.startswith("-") and not ctx.resilient_parsing:
+            raise click.UsageError(
+                f"there is no command {name!r}; there are {', '.join(known)}", ctx
+            )
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        rows = [
+            (name, command.get_short_help_str(MOST_SUMMARY))
+            for name in self.list_commands(ctx)
+            if (command := self.get_command(ctx, name)) is not None
+        ]
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
+
+
+class LazyGroup(NounGroup):
     """A group whose commands are named in a table."""
 
     def __init__(self, *arguments: Any, verbs: Mapping[str, Verb], **settings: Any) -> None:
@@ -51,17 +78,6 @@ class LazyGroup(click.Group):
 
             teach(command)
         return command
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        """As click does, but an unknown name lists the known ones."""
-        name = args[0]
-        if name not in self.verbs and not name.startswith("-") and not ctx.resilient_parsing:
-            raise click.UsageError(
-                f"there is no command {name!r}; there are {', '.join(self.verbs)}", ctx
-            )
-        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):

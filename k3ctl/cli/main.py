@@ -205,6 +205,9 @@ def _form_asked_for(arguments: Sequence[str]) -> output.Form:
 def _usage_error(error: click.ClickException) -> ConfigError:
     context = getattr(error, "ctx", None)
     path = context.command_path if context is not None else "k3ctl"
+    if isinstance(error, click.exceptions.NoArgsIsHelpError) and context is not None:
+        verbs = getattr(context.command, "list_commands", lambda _: [])(context)
+        return ConfigError(f"{path} takes one of {', '.join(verbs)}", hint=f"see: {path} --help")
     message = " ".join(error.format_message().split())  # click lists choices over several lines
     sentence = message[:1].lower() + message[1:]
     return ConfigError(sentence.rstrip("."), hint=f"see: {path} --help")

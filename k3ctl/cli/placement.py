@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import click
 
+from k3ctl.cli.lazy import NounGroup
 from k3ctl.cli.options import (
     Invocation,
     Real,
@@ -29,7 +30,7 @@ SHOWN_TOKENS = 20_000
 """Of a trace that is longer, as many are replayed to show what a plan costs."""
 
 
-@click.group()
+@click.group(cls=NounGroup)
 def placement() -> None:
     """Plan where experts live, see what it costs, and swap it under traffic."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from k3ctl.cli.lazy import NounGroup
 from k3ctl.cli.options import (
     Invocation,
     Seconds,
@@ -43,7 +44,7 @@ ANSWER_S = 2.0
 """A Station that does not say within this what it is doing is not asked about it."""
 
 
-@click.group()
+@click.group(cls=NounGroup)
 def pod() -> None:
     """Bring the pod up, take it down, show its state."""
 
@@ -64,9 +65,9 @@ pod.add_command(status)
     metavar="SECONDS",
     help="How long to wait for the nodes.",
 )
-@click.option("--transport", type=click.Choice(["inproc", "shm", "tcp"]))
+@click.option("--transport", type=click.Choice(["inproc", "shm", "tcp"]), help="To the sparks.")
 @click.option("--placement", metavar="NAME|FILE", help="Another placement policy.")
-@click.option("--dtype", type=click.Choice(["bf16", "fp32"]))
+@click.option("--dtype", type=click.Choice(["bf16", "fp32"]), help="Of activations.")
 @click.option("--chunk", type=click.IntRange(1, 65536), help="Tokens of a prompt in one pass.")
 @mutation_options(
     dry_run="Check everything, show the plan, start nothing.",

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from k3ctl.cli.lazy import NounGroup
 from k3ctl.cli.options import (
     Invocation,
     columns_options,
@@ -19,7 +20,7 @@ from k3ctl.cli.trace_record import record
 from k3d.errors import CheckpointError
 
 
-@click.group()
+@click.group(cls=NounGroup)
 def trace() -> None:
     """Look at which experts tokens chose."""
 
