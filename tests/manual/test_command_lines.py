@@ -45,7 +45,7 @@ CONVERSATIONS = {
     "k3ctl tui --theme mono --read-only": CONSOLE,
 }
 """Lines that want a terminal: their prompt, and what is typed behind it."""
-ENDLESS = {"k3ctl logs --follow", "k3ctl logs --follow spark-1"}
+ENDLESS = {"k3ctl logs --follow spark-1"}
 EXPECTED = {
     "k3ctl bank ledger station-8-sparks": {0, 1},
 }
