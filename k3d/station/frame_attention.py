@@ -18,6 +18,8 @@ SHORT_MEMORY = 0.05
 """Of a node's memory; below a fifth of it, alert."""
 SHORT_DISK_BYTES = 2 * 2**30
 """Below a quarter of it, alert."""
+CHOSEN = ("application clocks", "sync boost", "display clocks")
+"""What holds a GPU back because somebody set it so."""
 UNREACHED = ("connecting", "lost")
 STALE_S = 10.0
 """Sensors are read every second."""
@@ -171,13 +173,14 @@ def _accelerator(name: str, each: Accelerator) -> Iterator[Attention]:
         )
         return
     yield from _heat(name, each.name, each.temperature_c, each.temperature_limit_c)
-    if each.throttled:
-        hot = any("thermal" in reason or "hardware" in reason for reason in each.throttled)
+    held_back = [reason for reason in each.throttled if reason not in CHOSEN]
+    if held_back:
+        hot = any("thermal" in reason or "hardware" in reason for reason in held_back)
         yield Attention(
             severity="warning" if hot else "note",
             subject=name,
             kind=f"throttle of {each.name}",
-            sentence=f"{each.name} of {name} is held back: {', '.join(each.throttled)}",
+            sentence=f"{each.name} of {name} is held back: {', '.join(held_back)}",
             command="k3ctl plot sensors --since 1h",
         )
 

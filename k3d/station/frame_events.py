@@ -24,6 +24,10 @@ SETTLE_S = 10.0
 """One matter is told at most so often: a link that flaps is not ten events a second. And how long a
 Station may take to be healthy the first time."""
 
+SLOW = ("heat", "throttle", "memory")
+SLOW_SETTLE_S = 300.0
+"""These go to and fro at their limits for hours."""
+
 
 class Happened(NamedTuple):
     """An event to be recorded."""
@@ -55,14 +59,14 @@ class FrameEvents:
     def look(self, frame: Frame) -> list[Happened]:
         names = {node.name for node in frame.nodes}
         if frame.state == "healthy" and self._begun_s == 0.0:
-            self._begun_s = -SETTLE_S
+            self._begun_s = -SLOW_SETTLE_S
             untold = [matter for matter, known in self._matters.items() if known.told is None]
             for matter in untold:
                 del self._matters[matter]
         now = {
             (each.subject, each.kind): each
             for each in frame.attention
-            if each.kind.partition(" ")[0] in KINDS
+            if each.kind.partition(" ")[0] in KINDS and each.severity != "note"
         }
         for matter, each in now.items():
             known = self._matters.setdefault(matter, _Matter(None, self._begun_s, "", each.subject))
@@ -88,7 +92,8 @@ class FrameEvents:
     ) -> Iterator[tuple[str, str]]:
         known = self._matters[matter]
         severity = now.severity if now is not None else None
-        if uptime_s - known.told_s < SETTLE_S:
+        settle_s = SLOW_SETTLE_S if matter[1].startswith(SLOW) else SETTLE_S
+        if uptime_s - known.told_s < settle_s:
             return
         if severity == known.told:
             if now is None:

@@ -63,9 +63,10 @@ class FrameTaker:
         self._swap_names: dict[str, str] = {}
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="frames", daemon=True)
-        self.take()
 
     def start(self) -> None:
+        """Once the engine runs. There is a frame from here on."""
+        self.take()
         self._thread.start()
 
     def close(self) -> None:

@@ -107,11 +107,13 @@ def test_each_trouble_is_named_with_a_command(
 
 
 def test_throttling_is_told_by_its_reason() -> None:
-    device = Accelerator(name="GB10", throttled=("power cap",))
+    device = Accelerator(name="GB10", throttled=("application clocks", "power cap"))
+    locked = Accelerator(name="H200", throttled=("application clocks",))
     hot = Accelerator(name="RTX", throttled=("hardware thermal slowdown",))
-    found = look(frame(nodes=(sensed(accelerators=(device, hot)),)))
+    found = look(frame(nodes=(sensed(accelerators=(device, locked, hot)),)))
     assert [each.severity for each in found] == ["warning", "note"]
     assert "RTX of spark-1 is held back: hardware thermal slowdown" in found[0].sentence
+    assert found[1].sentence == "GB10 of spark-1 is held back: power cap"
 
 
 def test_an_engine_that_ended_is_the_first_line() -> None:
@@ -206,3 +208,14 @@ def test_requests_that_failed_are_counted_since_they_were_told_last() -> None:
     assert look(102, 6) == []
     assert look(101 + SETTLE_S, 8) == ["requests that failed: 3"]
     assert look(200, 8) == []
+
+
+def test_a_gpu_at_its_limit_is_not_an_event_every_few_seconds() -> None:
+    events = FrameEvents()
+    hot = Attention(severity="warning", subject="spark-1", sentence="hot", kind="heat of GB10")
+    cap = Attention(severity="note", subject="spark-1", sentence="cap", kind="throttle of GB10")
+    found = []
+    for second in range(100, 700):
+        found += told(events, second, *([hot, cap] if second % 3 else []))
+    assert found[0] == ("heat", "hot")
+    assert len(found) <= 3
