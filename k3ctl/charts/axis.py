@@ -62,7 +62,7 @@ def value_axis(values: Iterable[float | None], most_ticks: int, *, from_zero: bo
     if widest == 0:
         first, last = 0.0, 1.0
     elif last - first <= widest * FLAT:
-        first, last = first - widest / 2, last + widest / 2
+        first, last = first - widest / 10, last + widest / 10
     step = _step(first, last, max(2, most_ticks))
     low, high = math.floor(first / step + FLAT), math.ceil(last / step - FLAT)
     ticks = tuple(Tick(n * step, _label(n * step, step)) for n in range(low, high + 1))

@@ -9,7 +9,7 @@ from k3ctl.charts.panels import panels
 from k3ctl.cli.output import colour_shown, unicode_shown
 from k3ctl.client.moments import local
 from k3ctl.client.series import History
-from k3ctl.client.shown_series import missing, provenance, shown_chart, title
+from k3ctl.client.shown_series import left_out, missing, provenance, shown_chart, title
 
 MOST_MARKS = 5
 COLUMNS_A_TICK = 13
@@ -21,18 +21,10 @@ def history_lines(history: History, width: int, height: int) -> list[str]:
     """Charts over one time axis, then marks, gaps and provenance. The charts have the height that
     is left, four rows each at least."""
     plain = not unicode_shown()
-    with_figures = [chart for chart in history.charts if chart.known]
-    shown = [shown_chart(chart) for chart in with_figures]
+    shown = [shown_chart(chart).panel for chart in history.charts if chart.known]
     notes = _notes(history, width)
-    left_out = [
-        f"{chart.title}: the {len(chart.series) - one.left_out} largest of {len(chart.series)}; "
-        "--node shows one"
-        for chart, one in zip(with_figures, shown, strict=True)
-        if one.left_out
-    ]
-    notes = [line for text in left_out for line in _wrapped(text, width)] + notes
     drawn = panels(
-        [one.panel for one in shown],
+        shown,
         width,
         height - 2 - len(notes),
         x_label="",
@@ -43,7 +35,8 @@ def history_lines(history: History, width: int, height: int) -> list[str]:
         rules=[mark.at_s for mark in history.marks],
         paint=_ink if colour_shown() else None,
     )
-    return [*_wrapped(title(history), width), *drawn, *notes]
+    lines = [*_wrapped(title(history), width), *drawn, *notes]
+    return [line.replace("°", "") for line in lines] if plain else lines
 
 
 def _notes(history: History, width: int) -> list[str]:
@@ -51,12 +44,10 @@ def _notes(history: History, width: int) -> list[str]:
     texts = [f"{rule} {local(mark.at_s)} {mark.label}" for mark in history.marks[-MOST_MARKS:]]
     if len(history.marks) > MOST_MARKS:
         texts.insert(0, f"{len(history.marks) - MOST_MARKS} earlier maps are not listed")
-    if not history.marks:
-        texts = []
     without = [chart.title for chart in history.charts if not chart.known and not chart.missing]
     if without:
         texts.append(f"no figures of: {', '.join(without)}")
-    texts += missing(history)
+    texts += [*left_out(history), *missing(history)]
     texts.append(provenance(history))
     return [line for text in texts for line in _wrapped(text, width)]
 

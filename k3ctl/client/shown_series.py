@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from k3ctl.charts.panels import Panel
@@ -10,6 +11,7 @@ from k3ctl.client.moments import local
 from k3ctl.client.series import Chart, History
 
 MOST_LINES = 7
+MOST_NAMES = 4
 
 
 @dataclass(frozen=True)
@@ -46,7 +48,7 @@ def picture_of(history: History) -> Picture:
     drawn = [shown_chart(chart).panel for chart in history.charts if chart.known]
     return Picture(
         title=title(history),
-        footnote="; ".join([provenance(history), *missing(history)]),
+        footnote="; ".join([provenance(history), *left_out(history), *missing(history)]),
         panels=drawn,
         since_s=history.span.since_s,
         until_s=history.span.until_s,
@@ -66,7 +68,7 @@ def provenance(history: History) -> str:
     """Where the figures come from and what a point stands for."""
     said = history.provenance
     if history.simulated:
-        said += f"; simulated: {', '.join(history.simulated)}"
+        said += f"; simulated: {some(history.simulated)}"
     if history.bucket_s is not None:
         said += f"; a point is {history.bucket_s} s"
     return f"{said}; {history.definition}"
@@ -80,9 +82,28 @@ def missing(history: History) -> list[str]:
         for name, reason in chart.missing:
             by_reason.setdefault(reason, []).append(name)
         for reason, names in by_reason.items():
-            listed = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if names[3:] else "")
-            sentences.append(f"no {chart.title} of {listed}: {reason}")
+            sentences.append(f"no {chart.title} of {some(names)}: {reason}")
     return sentences
+
+
+def left_out(history: History) -> list[str]:
+    """Which charts show the largest series only."""
+    sentences = []
+    for chart in history.charts:
+        shown = shown_chart(chart)
+        if chart.known and shown.left_out:
+            known = len(chart.series)
+            sentences.append(
+                f"{chart.title}: the {known - shown.left_out} largest of {known}; --node shows one"
+            )
+    return sentences
+
+
+def some(names: Sequence[str]) -> str:
+    """A few names, and how many more."""
+    if len(names) <= MOST_NAMES + 1:
+        return ", ".join(names)
+    return f"{', '.join(names[:MOST_NAMES])} and {len(names) - MOST_NAMES} more"
 
 
 def _unit(chart: Chart) -> tuple[str, float]:
