@@ -18,12 +18,12 @@ from k3ctl.cli.options import (
     mutation_options,
 )
 from k3ctl.cli.placement_columns import EFFECTS, MOVED, PLACES
+from k3ctl.cli.progress import Progress
 from k3d.errors import ConfigError, ExitCode, K3Error
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 Ask = Callable[[Path, dict[str, Any]], dict[str, Any]]
 MIB = 2**20
-WOULD_CHANGE = 20
 """Exit code of --dry-run --detailed-exitcode where experts would move."""
 
 
@@ -171,7 +171,7 @@ def _change(
     schema = f"k3ctl.placement-{verb}/1"
     code = _carry_on(invocation, made, schema, dry_run, options["wait"], options["deadline"])
     moves = bool(made["copies"])
-    return WOULD_CHANGE if options["detailed_exitcode"] and moves else code
+    return ExitCode.WOULD_CHANGE if options["detailed_exitcode"] and moves else code
 
 
 def _carry_on(
@@ -183,7 +183,7 @@ def _carry_on(
     deadline: float,
 ) -> int:
     """Show the plan; wait for the swap, if there is one and it is wanted."""
-    from k3ctl.cli.placement_swap_text import Teller, ended_lines, plan_lines
+    from k3ctl.cli.placement_swap_text import ended_lines, plan_lines, tell
     from k3ctl.client.swaps import wait_for_swap
 
     output = invocation.output
@@ -193,7 +193,10 @@ def _carry_on(
     intent = made["intent"]
     ended = None
     if intent is not None and wait:
-        ended = wait_for_swap(invocation.home, intent, deadline, Teller(output.note))
+        with Progress(output) as progress:
+            ended = wait_for_swap(
+                invocation.home, intent, deadline, lambda swap: tell(progress, swap)
+            )
         shown(ended_lines(ended))
     elif intent is not None:
         shown([f"swap {intent} is under way; see: k3ctl placement status"])

@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from k3ctl.cli.progress import Progress
 from k3ctl.cli.table import count, cut, duration_us, seconds, size, table, wrapped
 
 Document = Mapping[str, Any]
 
 
-class Teller:
-    """Says when a swap comes to another phase or pauses, once each."""
-
-    def __init__(self, note: Callable[[str], None]) -> None:
-        self._note = note
-        self._told: tuple[Any, ...] = ()
-
-    def __call__(self, swap: Document) -> None:
-        now = (swap["phase"], swap["wave"], swap["paused"])
-        if now != self._told:
-            self._told = now
-            self._note(progress_line(swap))
+def tell(progress: Progress, swap: Document) -> None:
+    """How far a swap is; a phase, a wave or a pause that is new is said at once."""
+    whole = swap["size_bytes"]
+    part = swap["copied_bytes"] / whole if whole else None
+    progress(progress_line(swap), part, (swap["phase"], swap["wave"], swap["paused"]))
 
 
 def progress_line(swap: Document) -> str:

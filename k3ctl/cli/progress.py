@@ -20,7 +20,8 @@ SURE_S = 3.0
 
 
 class Progress:
-    """Call it with words, and with the part that is done, 0 to 1, where that is known.
+    """Call it with words, with the part that is done, 0 to 1, where that is known, and with the
+    phase of the work: another phase is said at once, also in a log.
 
     Use as a context manager: at its end the bar is gone. -q says nothing at all.
     """
@@ -30,15 +31,18 @@ class Progress:
         self._clock = clock
         self._begun_s = clock()
         self._said_s: float | None = None
+        self._phase: object = None
         self._bar = bar_shown()
 
-    def __call__(self, words: str, part: float | None = None) -> None:
+    def __call__(self, words: str, part: float | None = None, phase: object = None) -> None:
         if self._output.quiet:
             return
         now_s = self._clock()
         since_s = REDRAWN_S if self._bar else EVERY_S
-        if self._said_s is not None and now_s - self._said_s < since_s:
+        soon = self._said_s is not None and now_s - self._said_s < since_s
+        if soon and phase == self._phase:
             return
+        self._phase = phase
         self._said_s = now_s
         left = self._left(part, now_s)
         if not self._bar:

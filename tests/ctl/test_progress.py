@@ -101,3 +101,11 @@ def test_without_a_part_there_is_no_bar_but_the_words(clock: Clock, terminal: Te
         progress("a long sentence " * 10)
     assert terminal.getvalue().startswith("\ra long sentence a long")
     assert "…" in terminal.getvalue()
+
+
+def test_another_phase_is_said_at_once(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
+    with Progress(Output(), clock=clock) as progress:
+        for phase in ("copy", "copy", "turn", "turn", "copy"):
+            progress(f"it is {phase}", phase=phase)
+            clock.now_s += 0.1
+    assert capsys.readouterr().err.split("\n") == ["it is copy", "it is turn", "it is copy", ""]
