@@ -44,9 +44,9 @@ from banks.recipe.release import load_release
 from banks.recipe.tokens import Tokens
 
 CHATS = Source(40_960, 120, 40_960, 512, 16, 0.42)
-DOCUMENTS = Source(20_480, 320, 20_480, 256, 32, 0.40)
-CONVERSATIONS = Source(3_072, 512, 128, 128, 64, 0.08)
-CORPUS = Source(1_536, 1_024, 64, 64, 128, 0.10)
+DOCUMENTS = Source(40_960, 320, 20_480, 256, 32, 0.45)
+CONVERSATIONS = Source(3_072, 512, 128, 128, 64, 0.05)
+CORPUS = Source(1_536, 1_024, 64, 64, 128, 0.08)
 
 
 @dataclass(frozen=True)
