@@ -159,9 +159,9 @@ def _screen(seen: Seen, rates: collections.deque[float | None], interval_s: floa
     state = KEYS
     late = seen.age_s > LATE_INTERVALS * interval_s
     if seen.error is not None:
-        state = f"LOST, this is {seen.age_s:.0f} s old: {seen.error.message}; {KEYS}"
+        state = f"{KEYS}; LOST, this is {seen.age_s:.0f} s old: {seen.error.message}"
     elif late:
-        state = f"LATE, this is {seen.age_s:.0f} s old; {KEYS}"
+        state = f"{KEYS}; LATE, this is {seen.age_s:.0f} s old"
     label = "decode "
     curve = sparkline(list(rates), width - len(label), not unicode_shown())
     lines = top_lines(frame_document(seen.frame), width, height - 2)
