@@ -11,11 +11,13 @@ import io
 import json
 import os
 import re
+import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -24,10 +26,12 @@ from k3ctl.cli.output import tame
 from k3d.errors import ExitCode, HealthCode
 from k3d.store.home import create_secret, make_home
 from tests.ctl.command_tree import Words, commands, something_for
+from tests.ctl.conftest import K3CTL
 from tests.ctl.fake_daemons import FakeDaemon
 from tests.ctl.terminal import terminal
 
 GOLDEN = Path(__file__).with_name("golden")
+ROOT = Path(__file__).resolve().parents[2]
 WRITE = os.environ.get("K3_GOLDEN") == "write"
 TREE = dict(commands())
 CODES = {int(code) for code in (*ExitCode, *HealthCode)}
@@ -229,8 +233,7 @@ def _settled(text: str, home: Path, measured: bool) -> str:
     """The text without what differs from run to run; of measurements, without the figures."""
     text = re.sub(r"\r[^\r\n]*\x1b\[K", "", text)
     text = text.replace(str(home.parent), "TMP")
-    root = str(Path(__file__).resolve().parents[2])
-    text = text.replace(root, "CHECKOUT")
+    text = text.replace(str(ROOT), "CHECKOUT")
     for pattern, word in SETTLED:
         text = re.sub(pattern, word, text)
     if measured:
@@ -245,6 +248,30 @@ def _compare(name: str, found: str) -> None:
         path.write_text(found)
     assert path.exists(), f"no golden bytes of {name}; K3_GOLDEN=write writes them"
     assert found == path.read_text(), f"{name} shows something else; K3_GOLDEN=write if meant"
+
+
+@pytest.mark.parametrize(
+    "words", [("status",), ("config", "path"), ("placement", "status")], ids=" ".join
+)
+@pytest.mark.parametrize("name", ["tty", "pipe", "closed stdout", "LC_ALL=C", "no daemon, json"])
+def test_a_process_shows_what_this_one_does(
+    words: Words, name: str, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    where = replace(next(each for each in SURROUNDINGS if each.name == name), station=False)
+    here = _run(words, where, home, monkeypatch)
+    arguments = [*K3CTL, *words, *where.more]
+    if where.closed:
+        arguments = ["sh", "-c", 'exec "$@" >&-', "sh", *arguments]
+    env = {**os.environ, **dict(where.variables), "PYTHONPATH": str(ROOT)}
+    settings: dict[str, Any] = {"env": env, "stdin": subprocess.DEVNULL, "timeout": 60}
+    if where.terminal:
+        with terminal() as screen:
+            done = subprocess.run(arguments, stdout=sys.stdout, stderr=sys.stderr, **settings)
+        shown = Shown(done.returncode, screen.text, "")
+    else:
+        done = subprocess.run(arguments, capture_output=True, text=True, **settings)
+        shown = Shown(done.returncode, done.stdout, done.stderr)
+    assert str(shown) == str(here)
 
 
 def test_there_are_no_golden_bytes_of_verbs_that_are_gone() -> None:
