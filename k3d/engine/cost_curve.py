@@ -69,8 +69,10 @@ def measure_costs(
     drafter: Drafter | None,
     curve: CostCurve,
     clock: Callable[[], float],
+    progressed: Callable[[], None],
 ) -> None:
-    """Time passes of a few rows behind a short prompt, counts in turns, and blocks of drafts."""
+    """Time passes of a few rows behind a short prompt, counts in turns, and blocks of drafts.
+    `progressed` is called between them."""
     config = model.config
     counts = [rows for rows in MEASURED_ROWS if rows <= model.max_rows]
     prompt = min(PROMPT_ROWS, model.max_rows)
@@ -86,6 +88,7 @@ def measure_costs(
         best = dict.fromkeys(counts, float("inf"))  # what is slower had other causes
         for _ in range(MEASURED_ROUNDS):
             for rows in counts:
+                progressed()
                 begun = clock()
                 span = Span(lane, ids[prompt : prompt + rows], ahead=True)
                 model.forward([span], experts, torch.arange(rows), taps)
@@ -97,6 +100,7 @@ def measure_costs(
         positions, after = torch.arange(prompt), torch.tensor(ids[1 : prompt + 1])
         context = drafter.context_rows(tapped, positions, after)
         for turn in range(1 + MEASURED_ROUNDS):
+            progressed()
             begun = clock()
             drafter.propose([context], [ids[prompt]], [prompt], [drafter.block])
             if turn:  # the first one warms up

@@ -190,11 +190,13 @@ class Engine:
         self._lost = None
         return events
 
-    def measure_costs(self) -> None:
+    def measure_costs(self, progressed: Callable[[], None] = lambda: None) -> None:
         """Learn what a pass costs by its rows, and a block of drafts, on a lane of its own; the
-        engine must be idle. Raises NodeLost like a pass."""
+        engine must be idle. `progressed` is called between passes. Raises NodeLost like a pass."""
         try:
-            measure_costs(self.model, self.experts, self.drafter, self.curve, self.clock)
+            measure_costs(
+                self.model, self.experts, self.drafter, self.curve, self.clock, progressed
+            )
         except K3Error:
             self.experts.abandon()
             raise

@@ -133,14 +133,17 @@ class Scheduler:
             lost = self._engine.lost
             self._waiting_for = lost.node if lost else None
             if lost is None:
-                self._progress_s = monotonic()
+                self._note_progress()
+
+    def _note_progress(self) -> None:
+        self._progress_s = monotonic()
 
     def _measure_costs(self) -> None:
         """Once, when nobody waits and every node answers."""
         if self._costs_known or not self._engine.idle or self._closing:
             return
         try:
-            self._engine.measure_costs()
+            self._engine.measure_costs(self._note_progress)
         except K3Error:
             return  # a node is not there yet
         self._costs_known = True
