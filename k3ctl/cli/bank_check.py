@@ -73,7 +73,11 @@ def verify(invocation: Invocation, pod: str, files: tuple[str, ...], **flags: An
 @click.option("--share", metavar="SHARE", help="Of all bytes a day, above 0 to 1; 1/30 if not set.")
 @click.option("--no-repair", is_flag=True, help="Only name what is damaged.")
 @columns_options(DAMAGES)
-@mutation_options(dry_run="Say what is due, read nothing.", names=("pod", "placement"))
+@mutation_options(
+    dry_run="Say what is due, read nothing.",
+    lock_wait="How long to wait for another scrub here, and for a copy of --request-id.",
+    names=("pod", "placement"),
+)
 @home_options
 @json_option
 @jsonl_option
@@ -82,7 +86,8 @@ def scrub(invocation: Invocation, pod: str, **flags: Any) -> int:
     """Read and hash a share of the banks again, and repair what is damaged.
 
     Each run reads what is due since the last one, a day's share at most, from where that one
-    stopped, however it ended: call it from a timer. The exit code is 1 when damage is left.
+    stopped, however it ended: call it from a timer. The exit code is 1 when damage is left, 11
+    while another scrub runs.
     """
     from k3ctl.client.bank_figures import damage_event
 
@@ -131,9 +136,10 @@ def _lost(invocation: Invocation, parameters: Mapping[str, Any]) -> str | None:
 def gc(invocation: Invocation, pod: str, **flags: Any) -> None:
     """Remove banks that no map in force needs.
 
-    What the map in force and the one before it need stays, and whatever cannot be told. Nothing is
-    removed before a pod was up in this home, or while a change is under way. It asks first; where
-    nobody can be asked it wants --yes.
+    What the map in force and the one before it need stays, slices that are younger than the map in
+    force (they may be the next one's), and whatever cannot be told. Nothing is removed before a pod
+    was up in this home, or while a change is under way. It asks first; where nobody can be asked it
+    wants --yes.
     """
     from k3ctl.client.bank_figures import clear_event
 

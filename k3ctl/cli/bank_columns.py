@@ -47,7 +47,7 @@ def staged_state(row: Row) -> str:
 
 
 PLANNED = Columns(
-    "banks",
+    "planned banks",
     (
         Column("node", "node"),
         Column("slice", slice_text, right=True),

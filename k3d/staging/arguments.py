@@ -41,6 +41,7 @@ def add_bank_verbs(verbs: Verbs[argparse.ArgumentParser]) -> None:
         parser.add_argument("--no-slices", action="store_true", help="no slices of sparks")
     for parser in (build, stage, gc):
         parser.add_argument("--if-token", help="only from the state that this token is of")
+    for parser in (build, stage, scrub, gc):
         parser.add_argument(
             "--lock-wait", type=_seconds, default=0.0, help="wait so many seconds for other work"
         )

@@ -15,6 +15,7 @@ from k3d.staging.documents import damage_document, put
 from k3d.staging.pace import Pace
 from k3d.staging.progress import Progress
 from k3d.staging.verify import Damage, bank_bytes, verify_bank
+from k3d.staging.work_lock import scrub_lock
 from k3d.store.home import banks_directory
 
 
@@ -83,7 +84,10 @@ def run_scrub(options: Namespace, home: Path) -> int:
         })  # fmt: skip
         return int(ExitCode.OK)
     mend = None if options.no_repair else HomeRepairer(home, options).repair
-    with progress_of(options, home, "scrub", station) as emit:
+    with (
+        scrub_lock(home, options.lock_wait),
+        progress_of(options, home, "scrub", station) as emit,
+    ):
         done = scrub(banks, placed, options.share, Pace(options.rate), emit, mend)
     put({
         **document,

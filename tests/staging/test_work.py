@@ -11,12 +11,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from k3d.errors import ExitCode
+from k3d.errors import ExitCode, StoreError
 from k3d.staging import commands_check, progress
 from k3d.staging.progress_file import FOLDER, WorkFile, bank_work, telling
 from k3d.staging.verify import verify_bank
-from k3d.staging.work_lock import work_lock
+from k3d.staging.work_lock import scrub_lock, work_lock
 from k3d.store.frame import BankWorkFrame
+from k3d.store.lock import FileLock
 from k3d.store.start_ticks import process_start_ticks
 from tests.staging.conftest import PodHome, flip
 from tests.staging.test_scrub_clear import in_force, placement_of
@@ -126,6 +127,28 @@ def test_one_work_at_a_time(built: PodHome, verb: str) -> None:
         if verb != "build":  # looking waits for nobody
             assert built.bank(verb, "--dry-run").code == ExitCode.OK
     assert built.bank(verb).code == ExitCode.OK
+
+
+def test_one_scrub_at_a_time(built: PodHome) -> None:
+    with scrub_lock(built.home, 0.0):
+        ran = built.bank("scrub")
+        assert (ran.code, ran.out) == (ExitCode.LOCKED, "")
+        assert built.bank("scrub", "--dry-run").code == ExitCode.OK
+        assert built.bank("build").code == ExitCode.OK  # another kind of work
+    assert built.bank("scrub").code == ExitCode.OK
+
+
+def test_a_home_that_takes_no_lock_is_scrubbed_without(
+    built: PodHome, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(self: FileLock) -> None:
+        raise StoreError("the lock cannot be opened: Read-only file system")
+
+    monkeypatch.setattr(FileLock, "acquire", refuse)
+    assert built.bank("scrub", "--share", "1").document["records"] > 0
+    ran = built.bank("build")
+    assert ran.code == ExitCode.FAILED
+    assert "writable" in ran.error["hint"]
 
 
 def test_work_waits_for_other_work(built: PodHome) -> None:
