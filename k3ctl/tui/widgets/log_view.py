@@ -31,7 +31,7 @@ _INKS: dict[str, Ink] = {"debug": "quiet", "info": "quiet", "warning": "warn"}
 _STATES = {"debug": "note", "info": "note", "warning": "warning"}
 
 
-class LogView(ScrollView, can_focus=True):
+class LogView(ScrollView, can_focus=True, inherit_bindings=False):
     """Entries of a journal, the newest MOST of them."""
 
     DEFAULT_CSS = "LogView { height: 1fr; overflow-x: hidden; scrollbar-size-vertical: 1; }"
