@@ -115,6 +115,10 @@ class SparkTier:
         self._weights = torch.empty(max_rows, shape.top_k, dtype=self._layout.weights_dtype)
         self._x = torch.empty(max_rows, shape.latent, dtype=dtype)
 
+    def turn_to(self, hops: Sequence[Hop]) -> None:
+        """Other sparks hold the slices from now on; between two passes."""
+        self._hops = hops
+
     def begin(self, layer: int, ids: Tensor, weights: Tensor, x: Tensor) -> None:
         self._rows = rows = ids.shape[0]
         buffers = (self._ids[:rows], self._weights[:rows], self._x[:rows])

@@ -42,6 +42,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     The Station names the spark it means to call in `calling`; `incarnation` grows with every start
     of a Station, so that of two Stations the later one keeps the spark. `shape` are the numbers of
     the experts, opaque to the fabric; `slice_bytes` is the size of one slice record.
+    `recut` says that another spark is missing and the slice is not that of the description.
     """
 
     role: Literal["station", "spark"]
@@ -61,6 +62,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     placement_digest: str | None = None
     holding: Holding | None = None
     staged: StagedBank | None = None
+    recut: bool = False
 
 
 class Disagreement(msgspec.Struct, frozen=True):
@@ -96,7 +98,7 @@ def disagreement(station: Facts, spark: Facts) -> Disagreement | None:
         )
     own = _slice(spark.slice_index, spark.slice_count)
     asked = _slice(station.slice_index, station.slice_count)
-    if spark.slice_count is not None and own != asked:
+    if spark.slice_count is not None and own != asked and not station.recut:
         return Disagreement(
             f"{name} was started for slice {own}, {station.node} gives it slice {asked}",
             "both must read the same pod description",
@@ -116,7 +118,8 @@ def _held_disagreement(station: Facts, spark: Facts) -> Disagreement | None:
         )
     own = _slice(held.slice_index, held.slice_count)
     asked = _slice(station.slice_index, station.slice_count)
-    if own != asked:
+    if own != asked and held.epoch >= station.epoch:
+        # What it holds of an epoch that is over may have been cut otherwise, and is dropped.
         return Disagreement(
             f"{name} holds slice {own}, {station.node} gives it slice {asked}",
             f"restart {name} to empty it",

@@ -38,11 +38,13 @@ from k3d.node.spark import SparkServer
 from k3d.placement.placement_map import PlacementMap
 from k3d.placement.pod import SPARK_TIER, PodDescription, model_directory
 from k3d.placement.policy import load_policy, plan
+from k3d.placement.slicing import Slicing, slicing_of
 from k3d.station.decoding import find_drafter, limits_of, synthetic_acceptance
+from k3d.station.link_state import Cut
 from k3d.station.map_in_force import MapInForce, tier_table
 from k3d.station.membership import Membership, SparkLink
 from k3d.station.options import StationOptions
-from k3d.station.pod_slices import PodSlices
+from k3d.station.pod_slices import CutSlices
 from k3d.store.home import banks_directory, read_run_file
 
 log = logging.getLogger(__name__)
@@ -66,11 +68,26 @@ class Station:
     hops: HopLog
     use: ExpertUse
     slots: dict[str, int]
+    """By tier; those on the sparks are fewer where some of them are missing."""
 
     @property
     def placement(self) -> PlacementMap:
         """The map in force now."""
         return self.in_force.placement
+
+    def cut_of(self, spark: str) -> Cut:
+        """What a spark is to hold by the slicing in force."""
+        return cut_of(self.pod, self.shape, self.in_force.slicing, spark)
+
+    def cut_anew(self, slicing: Slicing) -> None:
+        """Let other sparks hold the slices; between two passes, once the map has turned."""
+        self.slots[SPARK_TIER] = slicing.slots
+        self.membership.serve_by(slicing.sparks)
+        experts = self.engine.experts
+        assert isinstance(experts, ExpertTiers)
+        for tier in experts.tiers:
+            if isinstance(tier, SparkTier):
+                tier.turn_to(self.membership.serving)
 
 
 def assemble(
@@ -79,11 +96,13 @@ def assemble(
     secret: bytes,
     options: StationOptions,
     choose_map: Callable[[PlacementMap], PlacementMap],
+    sparks_of: Callable[[int], tuple[str, ...] | None] = lambda _epoch: None,
 ) -> Station:
     """Load the model, stage its bank, place its experts and start calling the sparks.
 
-    `choose_map` is given the map that the policy plans and says which map is in force. Raises
-    K3Error; nothing keeps running then.
+    `choose_map` is given the map that the policy plans and says which map is in force, and
+    `sparks_of` an epoch, of which it says which sparks hold its slices, if not all. Raises K3Error;
+    nothing keeps running then.
     """
     torch.set_num_threads(1)  # reductions keep one order, and the pod's other processes need cores
     folder = model_directory(pod, home)
@@ -120,13 +139,16 @@ def assemble(
     if leftover.vision_tensors:
         log.info("skipped %d vision tensors", leftover.vision_tensors)
     dtype = DTYPES[options.dtype]
-    in_force = MapInForce(placement, planned.digest, bank.content_digest)
+    slicing = slicing_of(pod, sparks_of(placement.epoch))
+    in_force = MapInForce(placement, planned.digest, bank.content_digest, slicing)
     membership = Membership(
         [
             _spark_link(pod, home, secret, options, index, shape, in_force, bank)
             for index in range(pod.slice_count)
         ]
     )
+    membership.serve_by(slicing.sparks)
+    slots = {**pod.slots, **({SPARK_TIER: slicing.slots} if pod.sparks else {})}
     tiers = _tiers(pod, shape, placement, bank, membership, dtype, options.chunk)
     hops = HopLog(tuple(tier.name for tier in tiers))
     experts = ExpertTiers(shape, tiers, tier_table(config.layers, placement), hops)
@@ -144,7 +166,7 @@ def assemble(
     membership.start()
     return Station(
         pod, options, folder.name, checkpoint.digest, shape, in_force, bank, tokenizer,
-        chat, membership, engine, hops, use, dict(pod.slots),
+        chat, membership, engine, hops, use, slots,
     )  # fmt: skip
 
 
@@ -174,7 +196,7 @@ def _tiers(
     tiers: list[Tier] = []
     for name in placement.tiers:
         if name == SPARK_TIER:
-            tiers.append(SparkTier(membership.links, shape, dtype, max_rows))
+            tiers.append(SparkTier(membership.serving, shape, dtype, max_rows))
             continue
         worker = SliceWorker(shape, pod.slots[name], name=name)
         for slot, layer, expert in placement.experts_in(name):
@@ -183,6 +205,17 @@ def _tiers(
         worker.commit(placement.epoch)
         tiers.append(LocalTier(name, worker))
     return tiers
+
+
+def cut_of(pod: PodDescription, shape: ExpertShape, slicing: Slicing, spark: str) -> Cut:
+    """What a spark is to hold; one that holds nothing keeps the slice of its description."""
+    described, index = slicing_of(pod), slicing.index(spark)
+    own = described.index(spark) or 0
+    if index is None:
+        index, slicing = own, described
+    count = len(slicing.sparks)
+    recut = (index, count) != (own, len(described.sparks))
+    return Cut(index, count, slicing.slots, shape.slice_bytes(count), recut)
 
 
 def _spark_link(
@@ -195,7 +228,8 @@ def _spark_link(
     in_force: MapInForce,
     bank: Bank,
 ) -> SparkLink:
-    node, count = pod.sparks[index], pod.slice_count
+    node = pod.sparks[index]
+    cut = cut_of(pod, shape, in_force.slicing, node.name)
     layout = DispatchLayout(shape, DTYPES[options.dtype])
     largest = max(layout.dispatch_bytes(options.chunk), layout.partial_bytes(options.chunk))
     if largest > DEFAULT_CAPACITY_BYTES:
@@ -212,17 +246,14 @@ def _spark_link(
         version=__version__,
         capacity_bytes=DEFAULT_CAPACITY_BYTES,
         model_digest=bank.header.model_digest,
-        slice_index=index,
-        slice_count=count,
-        slots=pod.slots[SPARK_TIER],
-        slice_bytes=shape.slice_bytes(count),
+        **cut._asdict(),
         shape=shape_facts(shape),
         dtype=options.dtype,
         epoch=in_force.placement.epoch,
         placement_digest=in_force.held_digest(in_force.placement),
     )
 
-    slices = PodSlices(in_force, bank, banks_directory(home), index, count)
+    slices = CutSlices(in_force, bank, banks_directory(home), node.name)
     connector = _connector(pod, home, secret, options, index)
     return SparkLink(facts, connector, secret, slices.everything, source=slices)
 

@@ -43,6 +43,7 @@ from k3d.station.trace_routes import trace_routes
 from k3d.store.home import RunFile, http_token, read_secret, resolve_home
 from k3d.store.state import StateStore
 from k3d.store.swap_totals import swap_totals
+from k3d.store.swaps import SwapReader
 from k3d.store.telemetry import TelemetryStore
 
 INIT_S = 2.0
@@ -76,6 +77,7 @@ def run_station(options: Namespace) -> int:
             secret,
             chosen,
             lambda planned: map_to_serve(store, planned, chosen.placement, pod.slots),
+            SwapReader(store).sparks_of,
         )
         store.record_pod(pod.name, pod.digest, msgspec.to_builtins(pod))
         scheduler = Scheduler(station.engine)

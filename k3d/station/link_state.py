@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from k3d.fabric.facts import StagedBank
 from k3d.station.spark_fill import Filling
@@ -47,6 +47,17 @@ class Standing:
 
     def __str__(self) -> str:
         return f"{self.reason} ({self.hint})" if self.hint else f"{self.reason}"
+
+
+class Cut(NamedTuple):
+    """What one spark is to hold of every expert on the sparks. `recut` where that is not what its
+    own description says."""
+
+    slice_index: int
+    slice_count: int
+    slots: int
+    slice_bytes: int
+    recut: bool
 
 
 @dataclass(frozen=True)

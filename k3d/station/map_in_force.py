@@ -9,6 +9,7 @@ import torch
 
 from k3d.errors import ConfigError
 from k3d.placement.placement_map import PlacementMap
+from k3d.placement.slicing import Slicing
 from k3d.store.state import StateStore
 from k3d.store.swaps import SwapReader
 
@@ -17,10 +18,14 @@ log = logging.getLogger(__name__)
 
 class MapInForce:
     """One map at a time, read by any thread. `planned_digest` is of the map that the pod's policy
-    plans: what the Station would serve without swaps."""
+    plans: what the Station would serve without swaps. `slicing` says which sparks hold its
+    experts."""
 
-    def __init__(self, placement: PlacementMap, planned_digest: str, bank_digest: str) -> None:
+    def __init__(
+        self, placement: PlacementMap, planned_digest: str, bank_digest: str, slicing: Slicing
+    ) -> None:
         self._placement = placement
+        self.slicing = slicing
         self.planned_digest = planned_digest
         self._bank_digest = bank_digest
 
@@ -28,7 +33,9 @@ class MapInForce:
     def placement(self) -> PlacementMap:
         return self._placement
 
-    def turn_to(self, placement: PlacementMap) -> None:
+    def turn_to(self, placement: PlacementMap, slicing: Slicing | None = None) -> None:
+        """Between two passes; by another slicing where the sparks are cut anew."""
+        self.slicing = slicing or self.slicing
         self._placement = placement
 
     def held_digest(self, placement: PlacementMap) -> str:

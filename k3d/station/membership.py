@@ -16,12 +16,19 @@ class Membership:
 
     def __init__(self, links: Sequence[SparkLink]) -> None:
         self.links = tuple(links)
+        self.serving = self.links
+        """Those that hold slices, in their order; the others are kept up and hold nothing."""
 
     def __iter__(self) -> Iterator[SparkLink]:
         return iter(self.links)
 
     def __len__(self) -> int:
         return len(self.links)
+
+    def serve_by(self, sparks: Sequence[str]) -> None:
+        """From now on these hold the slices, in this order."""
+        by_name = {link.node: link for link in self.links}
+        self.serving = tuple(by_name[name] for name in sparks)
 
     def start(self) -> None:
         for link in self.links:

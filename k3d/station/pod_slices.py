@@ -85,6 +85,38 @@ class PodSlices:
         )
 
 
+class CutSlices:
+    """The slices of the spark `node`, by whatever slicing is in force when they are asked for; none
+    for a spark that holds no slice."""
+
+    def __init__(self, in_force: MapInForce, bank: Bank, banks: Path, node: str) -> None:
+        self._in_force = in_force
+        self._bank = bank
+        self._banks = banks
+        self._node = node
+
+    def everything(self) -> Iterable[Record]:
+        """Every slice with its bytes."""
+        slices = self._now()
+        return () if slices is None else slices.everything()
+
+    def names(self) -> Iterable[Name]:
+        """In the order of layers and experts, which is that of a bank."""
+        slices = self._now()
+        return () if slices is None else slices.names()
+
+    def records(self, names: Iterable[Name]) -> Iterable[Record]:
+        slices = self._now()
+        return () if slices is None else slices.records(names)
+
+    def _now(self) -> PodSlices | None:
+        slicing = self._in_force.slicing
+        index = slicing.index(self._node)
+        if index is None:
+            return None
+        return PodSlices(self._in_force, self._bank, self._banks, index, len(slicing.sparks))
+
+
 def _digest_in(manifests: list[Manifest], layer: int, expert: int) -> bytes | None:
     for manifest in manifests:
         index = manifest.layout.order.find(layer, expert)

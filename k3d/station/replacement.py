@@ -1,9 +1,10 @@
 """Re-placement: what a pod does when a spark is lost, and when it is back.
 
-A pass needs every spark of the tier, so one that is lost stops them all. The pod waits for it, or,
-as its description says or an operator asks, places the experts on the sparks in spare slots of the
-Station's tiers: a swap like any other, which reads them from the Station's bank. It gives way to no
-other swap and turns to a map that needs no spark. When all of them are back the experts return.
+A pass needs every spark that holds slices, so one that is lost stops them all. The pod waits for
+it, or, as its description says or an operator asks, places the experts on the sparks in spare slots
+of the Station's tiers: a swap like any other, which reads them from the Station's bank. Where those
+do not suffice, fewer of the sparks that are left are filled with larger slices. A re-placement
+gives way to no other swap. When all sparks are back the experts return.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from k3d.errors import K3Error, Locked, NotFound, PlanStale, Refused
 from k3d.placement.placement_map import PlacementMap
 from k3d.placement.pod import SPARK_TIER
 from k3d.placement.pod import Replacement as Policy
-from k3d.placement.replacement import shortage, without_sparks
+from k3d.placement.replacement import SlotsShort, shortage, without_sparks
+from k3d.placement.slicing import Slicing, over_fewer, slicing_of
 from k3d.station.assembly import Station
 from k3d.station.swap_document import plan_traffic
 from k3d.station.swap_reconciler import SwapReconciler
@@ -114,19 +116,22 @@ class Replacement:
 
         Raises NotFound while no spark is missed, SlotsShort with what is missing.
         """
-        lost = self._lost()
-        if not lost:
+        serving = self._station.in_force.slicing.sparks
+        lost = tuple(name for name in self._lost() if name in serving)
+        if not (lost and self._on_sparks):
             raise NotFound(
-                "no spark of the pod is lost: nothing is to be placed anew",
+                "no spark that holds experts is lost: nothing is to be placed anew",
                 hint="see: k3ctl pod status",
             )
-        return _name(lost), self._without(lost), {"without": list(lost)}
+        wanted, extra = self._without(lost)
+        return _name(lost, extra), wanted, extra
 
     def step(self) -> None:
         """Look at the links, and do what the policy says."""
         now_s, lost = self._clock(), self._lost()
         ready = self._station.membership.ready()
-        self._down_s = (self._down_s or now_s) if lost else None
+        missed = tuple(name for name in lost if name in self._station.in_force.slicing.sparks)
+        self._down_s = (self._down_s or now_s) if missed else None
         self._up_s = (self._up_s or now_s) if ready else None
         under_way = self._reconciler.under_way
         self._know_the_map(under_way)
@@ -135,8 +140,8 @@ class Replacement:
                 self._abandon(under_way)
             else:
                 self._stand("placing", tuple(under_way.plan["without"]), intent=under_way.id)
-        elif lost and self._on_sparks:
-            self._wait_or_place(now_s, lost)
+        elif missed and self._on_sparks:
+            self._wait_or_place(now_s, missed)
         elif under_way is not None and "back" in under_way.plan and not lost:
             self._stand("returning", tuple(under_way.plan["back"]), intent=under_way.id)
         elif self._placed is not None:
@@ -153,10 +158,31 @@ class Replacement:
         links = self._station.membership.states()
         return tuple(link.node for link in links if link.state in DOWN)
 
-    def _without(self, lost: tuple[str, ...]) -> PlacementMap:
+    def _fewer(self, lost: tuple[str, ...]) -> Slicing | None:
+        """The slicing over sparks that are left, if it takes them. Raises SlotsShort when neither
+        they nor the Station's tiers suffice."""
         station = self._station
+        now, slots = station.placement, station.slots
+        if shortage(now, slots, lost) is None:
+            return None
+        links = station.membership.states()
+        fewer = over_fewer(station.pod, [link.node for link in links if link.state == "ready"])
+        short = shortage(now, slots, lost, fewer)
+        if short is not None:
+            raise short
+        return fewer
+
+    def _without(self, lost: tuple[str, ...]) -> tuple[PlacementMap, dict[str, Any]]:
+        """The map, and what its intent is to say."""
+        station, fewer = self._station, self._fewer(lost)
         chosen = station.use.snapshot().ravel().tolist()
-        return without_sparks(station.placement, station.slots, lost, chosen)
+        wanted = without_sparks(station.placement, station.slots, lost, chosen, fewer)
+        placed = self._placed
+        before = station.placement.epoch if placed is None else placed.plan["before"]
+        extra: dict[str, Any] = {"without": list(lost), "before": before}
+        if fewer is not None:
+            extra["sparks"] = list(fewer.sparks)
+        return wanted, extra
 
     def _know_the_map(self, under_way: Intent | None) -> None:
         """Whether the map in force is that of a re-placement; asked of state.db when an epoch or a
@@ -164,15 +190,17 @@ class Replacement:
         now = (self._station.placement.epoch, under_way.id if under_way is not None else None)
         if now != self._known:
             done = self._reconciler.swaps.last_done()
-            ours = done is not None and "without" in done.plan and not self._on_sparks
+            station = self._station
+            without = not self._on_sparks or station.in_force.slicing != slicing_of(station.pod)
+            ours = done is not None and "without" in done.plan and without
             self._placed, self._known = (done if ours else None), now
 
     def _wait_or_place(self, now_s: float, lost: tuple[str, ...]) -> None:
         after_s, down_s = self._policy.after_s, self._down_s
         assert down_s is not None
-        station = self._station
-        short = shortage(station.placement, station.slots, lost)
-        if short is not None:
+        try:
+            self._fewer(lost)
+        except SlotsShort as short:
             self._stand("short", lost, short.message, "k3ctl pod up")
             return
         if after_s is None or now_s < max(down_s + after_s, self._retry_s):
@@ -180,7 +208,8 @@ class Replacement:
             return
         self._retry_s = now_s + RETRY_S
         self._reconciler.give_way(f"a swap was given up: {' and '.join(lost)} is lost")
-        intent = self._begin(_name(lost), self._without(lost), {"without": list(lost)})
+        wanted, extra = self._without(lost)
+        intent = self._begin(_name(lost, extra), wanted, extra)
         if intent is not None:
             self._stand("placing", lost, intent=intent.id)
 
@@ -195,14 +224,13 @@ class Replacement:
             self._stand("back", gone, None, "k3ctl placement rollback", placed.id)
             return
         self._retry_s = now_s + RETRY_S
-        before = self._reconciler.swaps.map_of(placed.plan["from_epoch"])
-        if before is not None:
-            wanted = PlacementMap.from_json(before.map_json)
-            self._begin(f"epoch {before.epoch}", wanted, {"back": list(gone)})
+        before: int = placed.plan["before"]
+        extra = {"back": list(gone), **self._reconciler.cut_back(before)}
+        self._begin(f"epoch {before}", self._reconciler.map_of(before), extra)
 
     def _begin(self, name: str, wanted: PlacementMap, extra: dict[str, Any]) -> Intent | None:
         try:
-            made = self._reconciler.plan(wanted)
+            made = self._reconciler.plan(wanted, sparks=extra.get("sparks"))
             size_bytes = plan_traffic(self._station, made).total_bytes
             figures = {"size_bytes": size_bytes, "parked": made.parked, **extra}
             return self._reconciler.begin(made, name, figures, RATE_BYTES_S)
@@ -236,12 +264,18 @@ class Replacement:
             experts = f"the {self._on_sparks:,} experts on the sparks"
             return f"{names} is lost, and {experts} with it: the pod waits for it{until}"
         if state == "placing":
-            return f"{names} is lost: what was on the sparks is being placed in the Station's tiers"
+            return f"{names} is lost: what was on the sparks is being placed in {self._places()}"
         if state == "placed":
-            return f"{names} is lost: what was on the sparks is served by the Station's tiers"
+            return f"{names} is lost: what was on the sparks is served by {self._places()}"
         if state == "back":
             return f"{names} is back: what was on the sparks may return to them"
         return f"{names} is back: what was on the sparks returns to them"
+
+    def _places(self) -> str:
+        """Where a re-placement that is under way, or in force, has what was on the sparks."""
+        intent = self._reconciler.under_way or self._placed
+        sparks = None if intent is None else intent.plan.get("sparks")
+        return _tiers(sparks)
 
     def _say(self, sentence: str) -> None:
         """Once, until no spark is missed: an event, and a line of the log."""
@@ -264,5 +298,10 @@ class Replacement:
                 return
 
 
-def _name(lost: tuple[str, ...]) -> str:
-    return f"the Station's tiers, without {' and '.join(lost)}"
+def _name(lost: tuple[str, ...], extra: dict[str, Any]) -> str:
+    return f"{_tiers(extra.get('sparks'))}, without {' and '.join(lost)}"
+
+
+def _tiers(sparks: list[str] | None) -> str:
+    also = "" if sparks is None else f" and by {' and '.join(sparks)}, in {len(sparks)} slices"
+    return f"the Station's tiers{also}"

@@ -25,7 +25,7 @@ from k3d.fabric.request import ask
 from k3d.station.hop import Hop
 from k3d.station.hop_ring import HopRing
 from k3d.station.link_standing import LinkStanding
-from k3d.station.link_state import LinkSnapshot, LinkTimes
+from k3d.station.link_state import Cut, LinkSnapshot, LinkTimes
 from k3d.station.spark_fill import SliceSource, SparkFill
 
 GOODBYE_S = 1.0
@@ -201,15 +201,24 @@ class SparkLink:
         finally:
             self._hop_over = None
 
-    def turn_to(self, epoch: int, placement_digest: str, *, held: bool = True) -> None:
-        """Dispatch for this epoch from now on, and fill a spark that joins for it. One that is
-        ready without having `held` it joins again. Between two passes, in the engine's thread."""
+    def turn_to(
+        self, epoch: int, placement_digest: str, *, held: bool = True, cut: Cut | None = None
+    ) -> None:
+        """Dispatch for this epoch from now on, and fill a spark that joins for it, by another
+        `cut` if there is one. One that is ready without having `held` it joins again. Between two
+        passes, in the engine's thread."""
         with self._turn:
             self._facts = msgspec.structs.replace(
-                self._facts, epoch=epoch, placement_digest=placement_digest
+                self._facts,
+                epoch=epoch,
+                placement_digest=placement_digest,
+                **({} if cut is None else cut._asdict()),
             )
-            if not held and self.ready:
-                self._lose(f"{self.node} joins again for epoch {epoch}")
+            link = self._link
+            if link is not None and self.ready and not held:
+                self._hop = None
+                self._standing.become("loading", f"{self.node} joins again for epoch {epoch}")
+                link.shutdown()
 
     # For the engine: one hop
 

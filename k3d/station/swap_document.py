@@ -44,8 +44,8 @@ def plan_document(station: Station, made: SwapPlan, name: str, rate_bytes_s: int
 def plan_traffic(station: Station, made: SwapPlan) -> Traffic:
     """Bytes of a plan on this pod."""
     pod, record_bytes = station.pod, station.bank.header.record_bytes
-    size = record_bytes // pod.slice_count if pod.slice_count else 0
-    sparks = {spark.name: size for spark in pod.sparks}
+    serving = station.in_force.slicing.sparks
+    sparks = {spark: record_bytes // len(serving) for spark in serving}
     return traffic(made, pod.station.name, sparks, record_bytes)
 
 
@@ -62,6 +62,7 @@ def placement_document(reconciler: SwapReconciler) -> dict[str, Any]:
         "epoch": placement.epoch,
         "digest": placement.digest,
         "policy": station.options.placement,
+        "sparks": list(station.in_force.slicing.sparks),
         "swapped": placement.digest != station.in_force.planned_digest,
         "tiers": [
             {"name": tier, "experts": count, "slots": station.slots[tier]}

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -20,7 +20,9 @@ import msgspec
 
 from k3d.errors import ConfigError, K3Error, Locked, NotFound, PlanStale, Refused
 from k3d.placement.placement_map import PlacementMap
+from k3d.placement.pod import SPARK_TIER
 from k3d.placement.policy import load_policy, plan
+from k3d.placement.slicing import plan_cut, slicing_of
 from k3d.placement.swap_plan import SwapPlan, plan_swap
 from k3d.station.assembly import Station
 from k3d.station.scheduler import Scheduler
@@ -99,19 +101,40 @@ class SwapReconciler:
     def before_last(self) -> PlacementMap:
         """The map that was in force before the last swap. Raises NotFound."""
         done = self.swaps.last_done()
-        stored = self.swaps.map_of(done.plan["from_epoch"]) if done else None
-        if stored is None:
+        if done is None:
             raise NotFound("no swap was carried out yet", hint="see: k3ctl placement status")
+        return self.map_of(done.plan["from_epoch"])
+
+    def map_of(self, epoch: int) -> PlacementMap:
+        """Raises NotFound for an epoch that is not in state.db any more."""
+        stored = self.swaps.map_of(epoch)
+        if stored is None:
+            raise NotFound(f"the map of epoch {epoch} is not kept")
         return PlacementMap.from_json(stored.map_json)
 
-    def plan(self, wanted: PlacementMap, if_token: str | None = None) -> SwapPlan:
-        """The way to a map. Raises PlanStale when the state is not the one that `if_token` names,
-        ConfigError when there is no way."""
+    def cut_back(self, epoch: int) -> dict[str, list[str]]:
+        """What an intent that goes back to an epoch says of the sparks, if they are to be cut anew
+        for it."""
+        then = slicing_of(self.station.pod, self.swaps.sparks_of(epoch))
+        return {} if then == self.station.in_force.slicing else {"sparks": list(then.sparks)}
+
+    def plan(
+        self,
+        wanted: PlacementMap,
+        if_token: str | None = None,
+        sparks: Sequence[str] | None = None,
+    ) -> SwapPlan:
+        """The way to a map, with its experts on the sparks cut over `sparks`, if they are to be cut
+        anew. Raises PlanStale when the state is not the one that `if_token` names, ConfigError when
+        there is no way."""
         with self._changed:
             self._let_go()
-        made = plan_swap(
-            self.station.placement, wanted, self.station.slots, self.swaps.next_epoch()
-        )
+        now, slots, epoch = self.station.placement, self.station.slots, self.swaps.next_epoch()
+        if sparks is None:
+            made = plan_swap(now, wanted, slots, epoch)
+        else:
+            cut = slicing_of(self.station.pod, sparks)
+            made = plan_cut(now, wanted, {**slots, SPARK_TIER: cut.slots}, epoch)
         if if_token is not None and (if_token != made.token or self._intent is not None):
             raise PlanStale(
                 f"the plan {if_token} is not of the state the pod is in now",

@@ -63,7 +63,7 @@ def swap_routes(reconciler: SwapReconciler, replacement: Replacement) -> list[Ro
 
         def before() -> Goal:
             placed = reconciler.before_last()
-            return f"epoch {placed.epoch}", placed, {}
+            return f"epoch {placed.epoch}", placed, reconciler.cut_back(placed.epoch)
 
         return JSONResponse(await run_in_threadpool(_change, reconciler, body, before))
 
@@ -97,13 +97,14 @@ def _change(
     if known is not None:
         return _again(reconciler, body, known, rate)
     name, wanted, extra = find_goal()
-    made = reconciler.plan(wanted, body.if_token)
+    made = reconciler.plan(wanted, body.if_token, extra.get("sparks"))
     document = plan_document(reconciler.station, made, name, rate)
     intent = None
-    if not body.dry_run and made.moves:
+    if not body.dry_run and (made.moves or "sparks" in extra):
         figures = {"size_bytes": document["size_bytes"], "parked": made.parked, **extra}
         intent = reconciler.begin(made, name, figures, rate, request_id=body.request_id)
-    return {**document, "intent": intent.id if intent else None}
+    cut = extra.get("sparks")
+    return {**document, "intent": intent.id if intent else None, "recut": cut}
 
 
 def _again(reconciler: SwapReconciler, body: SwapBody, known: Intent, rate: int) -> dict[str, Any]:

@@ -94,8 +94,8 @@ class WaveStaging:
 
     def holds(self, link: SparkLink) -> bool:
         """Whether a spark can serve the wave's epoch as it is."""
-        copies = self._copies[link.node]
-        return copies.committed and copies.joins == link.joins
+        copies = self._copies.get(link.node)
+        return copies is not None and copies.committed and copies.joins == link.joins
 
     def retire(self) -> None:
         """After the turn: sparks drop what the wave moved away and the epoch before it."""

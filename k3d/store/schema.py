@@ -15,7 +15,7 @@ from k3d.store.database import APPLICATION_ID, Connection, sentences, write_tran
 if TYPE_CHECKING:
     from sqlite_utils import Migrations
 
-VERSION = 2
+VERSION = 3
 
 PROVENANCE = ("measured", "reported", "reproduced", "modelled", "assumed", "simulated")
 INTENT_STATES = ("planned", "running", "done", "failed", "cancelled")
@@ -103,6 +103,12 @@ CREATE TABLE swap_effect (
 """
 
 
+# sparks: those that hold the slices of this epoch's experts; NULL for all of the description.
+_SLICING = """
+ALTER TABLE placement_map ADD COLUMN sparks TEXT CHECK (sparks IS NULL OR json_valid(sparks))
+"""
+
+
 def bring_up_to_date(connection: Connection, path: Path) -> list[str]:
     """Apply the migrations that are missing; the names of those applied. All of them or none.
 
@@ -152,5 +158,9 @@ def _migrations() -> Migrations:
     def swaps(database: object) -> None:
         for statement in _SWAPS.split(";\n"):
             database.execute(statement)  # type: ignore[attr-defined]
+
+    @migrations()
+    def slicing(database: object) -> None:
+        database.execute(_SLICING)  # type: ignore[attr-defined]
 
     return migrations

@@ -122,6 +122,11 @@ class SwapReader:
         row = self._reader.row("SELECT planned_digest FROM placement_map WHERE epoch = ?", (epoch,))
         return None if row is None else row[0]
 
+    def sparks_of(self, epoch: int) -> tuple[str, ...] | None:
+        """The sparks that hold the slices of an epoch; None for all of the pod's."""
+        row = self._reader.row("SELECT sparks FROM placement_map WHERE epoch = ?", (epoch,))
+        return None if row is None or row[0] is None else tuple(msgspec.json.decode(row[0]))
+
     def next_epoch(self) -> int:
         """The first number that no map and no wave of a swap has had."""
         row = self._reader.row(
@@ -175,13 +180,22 @@ class SwapStore(SwapReader):
             )
 
     def record_turn(
-        self, intent_id: str, epoch: int, digest: str, policy: str, map_json: bytes, planned: str
+        self,
+        intent_id: str,
+        epoch: int,
+        digest: str,
+        policy: str,
+        map_json: bytes,
+        planned: str,
+        sparks: Sequence[str] | None = None,
     ) -> None:
         """Put a map in force, durably: what a Station that starts from now on will serve."""
+        held = None if sparks is None else msgspec.json.encode(list(sparks)).decode()
         with self._store.transaction() as connection:
             connection.execute(
-                "INSERT INTO placement_map VALUES (?, ?, ?, ?, ?, ?, ?)",
-                (epoch, now_ms(), digest, policy, map_json.decode(), planned, intent_id),
+                "INSERT INTO placement_map (epoch, ts_ms, digest, policy, map, planned_digest, "
+                "intent, sparks) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                (epoch, now_ms(), digest, policy, map_json.decode(), planned, intent_id, held),
             )
 
     def record_effects(self, intent_id: str, effects: Sequence[SwapEffect]) -> None:

@@ -146,11 +146,12 @@ def test_a_station_killed_at_any_step_of_it_ends_in_one_of_the_two_maps(
 def test_a_pod_without_room_says_what_is_short_and_serves_again_when_the_spark_is_back(
     begin: Begin,
 ) -> None:
-    pod = begin(AUTOMATIC, hbm=35, rtx=32, grace=33)
+    slots = {"hbm": 27, "rtx": 14, "grace": 38, "spark": 52}
+    pod = begin(AUTOMATIC, **slots)
     wanted = pod.ids(prompt_ids=PROMPT, max_tokens=16)
     held = homes(pod)
-    free = {"hbm": 35 - held["hbm"], "rtx": 32 - held["rtx"], "grace": 33 - held["grace"]}
-    short = held["spark"] - sum(free.values())
+    free = {tier: slots[tier] - held[tier] for tier in ("hbm", "rtx", "grace")}
+    short = held["spark"] - sum(free.values()) - 26
     assert short > 0
     end(pod, "spark-1")
     pod.wait("the sentence", stands(pod, "short"))
@@ -158,7 +159,7 @@ def test_a_pod_without_room_says_what_is_short_and_serves_again_when_the_spark_i
     listed = ", ".join(f"{tier} {count}" for tier, count in free.items())
     assert sentence == (
         f"without spark-1 {held['spark']} experts have no place: the other tiers have "
-        f"{sum(free.values())} free slots ({listed}), {short} short"
+        f"{sum(free.values())} free slots ({listed}) and spark-2 would hold 26, {short} short"
     )
     refused = ask(pod, "replace")
     assert (refused["code"], refused["message"]) == (5, sentence)
@@ -238,3 +239,91 @@ def test_a_spark_that_is_back_in_time_ends_the_re_placement(begin: Begin) -> Non
     assert wait_for(pod, back["intent"])["state"] == "done"
     assert homes(pod) == {tier["name"]: tier["experts"] for tier in before["tiers"]}
     assert pod.ids(prompt_ids=PROMPT, max_tokens=16) == wanted
+
+
+FEW = {"hbm": 40, "rtx": 13, "grace": 38, "spark": 90}
+"""Slots that leave the Station's tiers no room for what is on the sparks."""
+
+
+def serving(pod: RunningPod) -> list[str]:
+    return placement(pod)["sparks"]
+
+
+def test_where_the_station_has_no_room_one_spark_holds_what_two_did(begin: Begin) -> None:
+    pod = begin(AUTOMATIC, **FEW)
+    wanted = pod.ids(prompt_ids=PROMPT, max_tokens=40)
+    before = homes(pod)
+    assert serving(pod) == ["spark-1", "spark-2"]
+    lanes = [Lane(pod, wanted) for _ in range(2)]
+    end(pod, "spark-1")
+    pod.wait("the re-placement", stands(pod, "placed"))
+    assert serving(pod) == ["spark-2"]
+    assert homes(pod)["spark"] == 45, "half of the slots, of slices twice as large"
+    assert homes(pod)["hbm"] == before["hbm"] + before["spark"] - 45
+    answers = [lane.answers for lane in lanes]
+    pod.wait("answers without the spark", lambda: all(
+        lane.answers > count + 1 or lane.wrong for lane, count in zip(lanes, answers, strict=True)
+    ))  # fmt: skip
+    node = pod.status()["nodes"][2]
+    assert (node["name"], node["slice"], node["slots_used"]) == ("spark-2", "1/1", 45)
+    pod.start("spark-1")
+    pod.wait("the return", stands(pod, None))
+    for lane in lanes:
+        lane.end()
+    assert (serving(pod), homes(pod)) == (["spark-1", "spark-2"], before)
+    pod.wait_state("healthy")
+    assert pod.ids(prompt_ids=PROMPT, max_tokens=40) == wanted
+    sparks = pod.status()["nodes"][1:]
+    assert [node["slots_used"] for node in sparks] == [before["spark"]] * 2
+    assert [node["slice"] for node in sparks] == ["1/2", "2/2"]
+    assert not placement(pod)["swapped"] or homes(pod) == before
+
+
+@pytest.mark.parametrize("step", ["turn", "recorded"])
+def test_a_station_killed_while_sparks_are_cut_anew_goes_on(begin: Begin, step: str) -> None:
+    pod = begin(AUTOMATIC, **FEW)
+    wanted = pod.ids(prompt_ids=PROMPT, max_tokens=24)
+    before = homes(pod)
+    pod.kill("station", signal.SIGTERM)
+    pod.processes["station"].wait()
+    pod.start("station", program=("tests.station.dying_daemon", step))
+    pod.wait_state("healthy")
+    end(pod, "spark-2")
+    assert pod.processes["station"].wait(30) == -signal.SIGKILL
+    pod.start("station")
+    pod.wait("the re-placement", stands(pod, "placed"))
+    assert serving(pod) == ["spark-1"]
+    assert pod.ids(prompt_ids=PROMPT, max_tokens=24) == wanted
+    pod.kill("station", signal.SIGKILL)
+    pod.processes["station"].wait()
+    pod.start("station")
+    pod.wait("the Station with the same map", stands(pod, "placed"))
+    assert serving(pod) == ["spark-1"]
+    assert pod.ids(prompt_ids=PROMPT, max_tokens=24) == wanted
+    pod.start("spark-2")
+    pod.wait("the return", stands(pod, None))
+    assert (serving(pod), homes(pod)) == (["spark-1", "spark-2"], before)
+    assert pod.ids(prompt_ids=PROMPT, max_tokens=24) == wanted
+
+
+def test_of_four_sparks_two_go_on_and_then_two_others(begin: Begin) -> None:
+    pod = begin("after_s = 0.3", sparks=4, hbm=50, rtx=13, grace=38, spark=80)
+    wanted = pod.ids(prompt_ids=PROMPT, max_tokens=16)
+    before = homes(pod)
+    end(pod, "spark-3")
+    pod.wait("the re-placement", stands(pod, "placed"))
+    assert serving(pod) == ["spark-1", "spark-2"]
+    assert pod.ids(prompt_ids=PROMPT, max_tokens=16) == wanted
+    end(pod, "spark-1")
+    pod.wait("two others", lambda: serving(pod) == ["spark-2", "spark-4"])
+    pod.wait("the re-placement", stands(pod, "placed"))
+    assert pod.ids(prompt_ids=PROMPT, max_tokens=16) == wanted
+    assert swap(pod, "fastest-first")["state"] == "done", "swaps go on over what is left"
+    assert pod.ids(prompt_ids=PROMPT, max_tokens=16) == wanted
+    for name in ("spark-1", "spark-3"):
+        pod.start(name)
+    pod.wait("all four", lambda: all(n["link"] == "ready" for n in pod.status()["nodes"][1:]))
+    assert wait_for(pod, ask(pod, "rollback")["intent"])["state"] == "done"
+    assert serving(pod) == ["spark-2", "spark-4"], "the map before, over the same sparks"
+    assert pod.ids(prompt_ids=PROMPT, max_tokens=16) == wanted
+    assert sum(homes(pod).values()) == sum(before.values())

@@ -24,7 +24,7 @@ def store(home: Path):
 
 def test_opening_migrates_once(home: Path) -> None:
     with StateStore.open_as_writer(home, holder="first") as opened:
-        assert opened.migrations == ("first", "swaps")
+        assert opened.migrations == ("first", "swaps", "slicing")
     with StateStore.open_as_writer(home, holder="second") as opened:
         assert opened.migrations == ()
 

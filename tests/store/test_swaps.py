@@ -100,12 +100,12 @@ def test_a_database_of_before_swaps_is_brought_up_to_date(home: Path) -> None:
     with sqlite3.connect(path) as old:
         for table in ("swap_step", "swap_effect"):
             old.execute(f"DROP TABLE {table}")
-        for column in ("intent", "planned_digest"):
+        for column in ("sparks", "intent", "planned_digest"):
             old.execute(f"ALTER TABLE placement_map DROP COLUMN {column}")
-        old.execute("DELETE FROM _sqlite_migrations WHERE name = 'swaps'")
+        old.execute("DELETE FROM _sqlite_migrations WHERE name IN ('swaps', 'slicing')")
         old.execute("PRAGMA user_version = 1")
     old.close()
     with StateStore.open_as_writer(home, holder="test") as opened:
-        assert opened.migrations == ("swaps",)
+        assert opened.migrations == ("swaps", "slicing")
         assert SwapStore(opened).planned_digest(1) is None
         assert SwapStore(opened).next_epoch() == 2
