@@ -45,7 +45,24 @@ CONVERSATIONS = {
     "k3ctl tui --theme mono --read-only": CONSOLE,
 }
 """Lines that want a terminal: their prompt, and what is typed behind it."""
-ENDLESS = {"k3ctl logs --follow spark-1"}
+NAMED = {
+    "k3ctl pod up NAME": "k3ctl pod up embedded-1",
+    "k3ctl pod up --placement contiguous": (
+        "k3ctl pod down && k3ctl pod up --placement contiguous && k3ctl pod down"
+    ),
+    "k3ctl trace record live.trace": (
+        "k3ctl trace record live.trace --tokens 32 --seconds 60 &" + TRAFFIC[1:]
+    ),
+    "k3ctl placement measure": "k3ctl placement measure embedded-1 --rounds 1 --tokens 16",
+    "k3ctl placement simulate": "k3ctl placement simulate contiguous --trace live.trace",
+    "k3ctl placement swap": "k3ctl placement swap contiguous --dry-run",
+    "k3d logits": "k3d logits banks/k3-mini --ids ids.json --out logits.npy",
+    "k3d generate": "k3d generate banks/k3-mini --ids ids.json --max-tokens 4",
+    "pip install 'k3pod[tui,plot]'": "python -m pip --version",
+    "pip install 'k3pod[node]'": "python -m pip --version",
+}
+"""The same for commands that README names in passing, without all that they need."""
+ENDLESS = {"k3ctl logs --follow", "k3ctl logs --follow spark-1"}
 EXPECTED = {
     "k3ctl bank ledger station-8-sparks": {0, 1},
 }
@@ -86,6 +103,23 @@ def test_the_lines_of_a_document_run(shell: Shell, path: Path) -> None:
         assert ran.code in ({130} if text in ENDLESS else EXPECTED.get(text, {0})), ran
 
 
+@pytest.mark.pod
+@pytest.mark.timeout(600)
+def test_what_readme_names_in_passing_runs(shell: Shell) -> None:
+    (shell.work / "ids.json").write_text("[1008, 290]")
+    shell.pod_up()
+    for text in _named(DOCUMENTS[0]):
+        ran = _run(shell, NAMED.get(text, text))
+        assert ran.code in ({130} if text in ENDLESS else EXPECTED.get(text, {0})), ran
+        if "pod down" in ran.line:
+            shell.pod_up()
+
+
+def _named(path: Path) -> list[str]:
+    """Commands in the text of a document; a program's name alone is none."""
+    return [line.text for line in lines_of(path) if not line.shown and " " in line.text]
+
+
 def _run(shell: Shell, text: str) -> Ran:
     if text in ENDLESS:
         return shell.interrupt_after_a_line(text)
@@ -96,7 +130,10 @@ def _run(shell: Shell, text: str) -> Ran:
 
 def test_nothing_is_replaced_that_no_document_shows() -> None:
     shown = {text for path in DOCUMENTS for text in _sequences(_shown(path))}
-    assert {*INSTEAD, *ENDLESS, *CONVERSATIONS, *EXPECTED} <= shown
+    named = set(_named(DOCUMENTS[0]))
+    assert {*INSTEAD, *CONVERSATIONS} <= shown
+    assert {*ENDLESS, *EXPECTED} <= shown | named
+    assert set(NAMED) <= named
 
 
 @pytest.mark.pod
