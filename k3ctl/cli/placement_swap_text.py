@@ -28,7 +28,8 @@ def progress_line(swap: Document) -> str:
 def plan_lines(made: Document) -> list[str]:
     """What a swap does, in full."""
     if not made["copies"]:
-        return [f"to {made['name']}: nothing moves", f"token {made['token']}"]
+        nothing = f"to {made['name']}: nothing moves"
+        return [nothing, *_recut(made), f"token {made['token']}"]
     time, rate = made["seconds"], size(made["rate_bytes_s"])
     waves = made["waves"]
     lines = wrapped(
@@ -37,6 +38,7 @@ def plan_lines(made: Document) -> list[str]:
         f"{waves[-1]['epoch']}; at least {seconds(time['value'])} at {rate}/s "
         f"({time['provenance']})"
     )
+    lines += _recut(made)
     if made["parked"]:
         lines += wrapped(f"{count(made['parked'])} of the copies only make room for others")
     tiers = [
@@ -58,6 +60,17 @@ def plan_lines(made: Document) -> list[str]:
     nodes = [[node["name"], size(node["size_bytes"])] for node in made["nodes"]]
     lines += ["", *map(cut, table(["NODE", "COPIED"], nodes, " r"))]
     return [*lines, "", f"token {made['token']}"]
+
+
+def _recut(made: Document) -> list[str]:
+    """That the sparks are filled anew, where fewer or more of them are to hold slices."""
+    sparks = made.get("recut")
+    if not sparks:
+        return []
+    return wrapped(
+        f"{', '.join(sparks)} hold a slice of every expert on the sparks from then on, "
+        f"1/{len(sparks)} each; they are filled after the turn, and passes wait for that"
+    )
 
 
 def ended_lines(swap: Document) -> list[str]:
