@@ -9,8 +9,9 @@ import msgspec
 
 from k3ctl.cli.check_text import difference_lines, report_lines
 from k3ctl.cli.kept import keep
-from k3ctl.cli.options import Invocation, home_options, json_option
+from k3ctl.cli.options import Invocation, columns_options, home_options, json_option
 from k3ctl.cli.progress import Progress
+from k3ctl.cli.table import Column, Columns, count
 from k3ctl.client.check_cases import LONG_TOKENS, make_cases, make_long_cases, variants
 from k3ctl.client.check_run import Check
 from k3ctl.client.daemon import Daemon
@@ -21,6 +22,18 @@ from k3ctl.client.pod_run import read_pod_run
 from k3d.errors import Refused, TokensDiffer
 
 ANSWER_S = 600.0
+WAYS = Columns(
+    "ways",
+    (
+        Column("answers", "answers", count, right=True),
+        Column("tokens", "tokens", count, right=True),
+        Column("accepted", "accepted", count, right=True),
+        Column("reused", "reused", count, right=True),
+        Column("preempted", "preempted", count, right=True),
+        Column("skipped", "skipped"),
+        Column("name", "name"),
+    ),
+)
 POD_CASES = 16
 """Requests for each pod of its own, unless --full."""
 
@@ -47,6 +60,7 @@ POD_CASES = 16
 @click.option(
     "--pod", metavar="NAME|FILE", help="Their description (else that of the running pod)."
 )
+@columns_options(WAYS)
 @home_options
 @json_option
 @click.pass_obj
@@ -95,14 +109,18 @@ def check(
     document = _document(run, settings, status, held_out.source, skipped)
     document["receipt"] = keep(invocation, "check", dict(document), environment_of(status))
     output.document("k3ctl.check/1", document)
-    output.lines(report_lines(run, document))
+    invocation.listed((WAYS, document["ways"]), otherwise=lambda: _lines(run, document))
     if run.difference is not None:
-        output.lines(difference_lines(run.difference))
         raise TokensDiffer(
             f"{run.difference.case}: token {run.difference.index} differs with "
             f"{run.difference.where}",
             hint="tokens must not depend on how they are decoded: this is a fault of k3pod",
         )
+
+
+def _lines(run: Check, document: dict[str, Any]) -> list[str]:
+    lines = report_lines(run, document)
+    return lines if run.difference is None else [*lines, *difference_lines(run.difference)]
 
 
 def _run_pods(

@@ -12,6 +12,7 @@ from k3ctl.client.home_setup import set_up_home
 @mutation_options(
     dry_run="Say what would be made, make nothing.",
     lock_wait="How long to wait for another writer of the home.",
+    makes_home=True,
 )
 @home_options
 @json_option

@@ -25,6 +25,7 @@ class Mutation:
     parameters: Mapping[str, Any]
     files: tuple[str, ...]
     names: tuple[str, ...]
+    makes_home: bool
     request_id: str | None
     wait_s: float | None
     asks: Question | None
@@ -55,7 +56,8 @@ def carry_out(invocation: Invocation, mutation: Mutation, effect: Callable[[], A
     """
     if mutation.dry:
         return int(effect() or 0)
-    if mutation.request_id is None:
+    nowhere = not mutation.makes_home and not invocation.home.is_dir()
+    if mutation.request_id is None or nowhere:
         confirm(invocation, mutation)
         return int(effect() or 0)
     output = invocation.output

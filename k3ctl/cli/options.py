@@ -225,6 +225,7 @@ def mutation_options(
     lock_wait: str | None = None,
     files: tuple[str, ...] = (),
     names: tuple[str, ...] = (),
+    makes_home: bool = False,
 ) -> Callable[[Decorated], Decorated]:
     """The options of a verb that changes something, and what they promise.
 
@@ -234,7 +235,8 @@ def mutation_options(
     `if_token` are help texts of the options of those names, which the verb takes. `asks` says what
     would be lost: asked about on a terminal, refused elsewhere, unless there is --yes. `files` are
     parameters that name files, where the same name in another directory is another file, and
-    `names` those that take a name or a file.
+    `names` those that take a name or a file. A verb that `makes_home` has requests in one that is
+    not there yet; elsewhere a home that is not there is not made for the sake of its requests.
     """
 
     def decorate(command: Decorated) -> Decorated:
@@ -250,6 +252,7 @@ def mutation_options(
                 parameters=dict(given),
                 files=files,
                 names=names,
+                makes_home=makes_home,
                 request_id=request_id,
                 wait_s=wait_s,
                 asks=None if yes else asks,

@@ -201,7 +201,10 @@ def ask(question: str) -> str:
     """A line that a person types behind a question on stderr; empty at the end of input."""
     sys.stderr.write(_encodable(tame(question), sys.stderr.encoding))
     sys.stderr.flush()
-    return sys.stdin.readline()
+    line = sys.stdin.readline()
+    if not line.endswith("\n"):
+        write_words("")  # what comes next is not behind the question
+    return line
 
 
 def draw_bar(line: str) -> None:

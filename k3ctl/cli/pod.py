@@ -73,6 +73,7 @@ pod.add_command(status)
     dry_run="Check everything, show the plan, start nothing.",
     lock_wait=LOCK_WAIT,
     names=("description", "placement"),
+    makes_home=True,
 )
 @columns_options(NODES, TIERS)
 @home_options

@@ -200,6 +200,12 @@ def test_a_dry_run_claims_nothing(k3ctl: K3ctl, tmp_path: Path) -> None:
     assert not new.exists()
 
 
+def test_a_home_that_is_not_there_is_not_made_for_a_request(k3ctl: K3ctl, tmp_path: Path) -> None:
+    nowhere = tmp_path / "nowhere"
+    ran = k3ctl("pod", "down", "--home", str(nowhere), "--request-id", "x")
+    assert (ran.code, nowhere.exists()) == (0, False)
+
+
 def test_two_names_of_one_file_are_one_request(
     k3ctl: K3ctl, counting: CountingStation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
