@@ -123,7 +123,9 @@ class Records:
         )
 
 
-def read_records(home: Path, span: Span, recording: Recording, now_s: float) -> Records:
+def read_records(
+    home: Path, span: Span, recording: Recording, now_s: float, most_frames: int = MOST_FRAMES
+) -> Records:
     """Raises StoreError when a database is damaged; a home without one has no records."""
     first_ms, last_ms = round(span.since_s * 1000), round(span.until_s * 1000)
     try:
@@ -131,7 +133,7 @@ def read_records(home: Path, span: Span, recording: Recording, now_s: float) -> 
     except NotFound:
         all_hops, all_tokens = [], []
     kept = recording.span()
-    frames = tuple(recording.between(first_ms, last_ms, MOST_FRAMES))
+    frames = tuple(recording.between(first_ms, last_ms, most_frames))
     starts = [rollup.bucket_s for rollup in (*all_hops[:1], *all_tokens[:1])]
     starts += [kept[0] / 1000] if kept else []
     return Records(

@@ -8,7 +8,7 @@ from typing import Any
 
 from k3ctl.client.histories import latency, tokens
 from k3ctl.client.moments import Span, local
-from k3ctl.client.records import Recording, Records, read_records
+from k3ctl.client.records import MOST_FRAMES, Recording, Records, read_records
 from k3ctl.client.report_events import Change, Measured, Trouble, attention, badness, merged, told
 from k3ctl.client.report_figures import (
     Ran,
@@ -23,6 +23,7 @@ from k3ctl.client.report_figures import (
 from k3ctl.client.series import History
 
 SHOWING = ("k3ctl logs", "k3ctl replay", "k3ctl plot", "k3ctl health", "k3ctl status")
+MANY_NODES, MOST_OF_FEW_NODES = 40, 3_000
 MOST_COMMANDS = 6
 MOST_TROUBLES = 30
 
@@ -83,7 +84,7 @@ class Report:
 
 def build_report(home: Path, span: Span, recording: Recording, now_s: float) -> Report:
     """Raises NotFound when neither telemetry nor state.db knows of the span."""
-    records = read_records(home, span, recording, now_s)
+    records = read_records(home, span, recording, now_s, _most_frames(span, recording))
     story = told(home, span)
     if not (story.changes or story.troubles or story.receipts):
         records.require("history")
@@ -111,6 +112,13 @@ def build_report(home: Path, span: Span, recording: Recording, now_s: float) -> 
         throughput=tokens(records, None, None),
         latency=latency(records, None, None),
     )
+
+
+def _most_frames(span: Span, recording: Recording) -> int:
+    """How finely to look: a degraded minute is told from five where that does not take long."""
+    last = recording.at(round(span.until_s * 1000))
+    nodes = len(last.nodes) if last is not None else 0
+    return MOST_FRAMES if nodes > MANY_NODES else MOST_OF_FEW_NODES
 
 
 def _stands(trouble: Trouble, records: Records) -> bool:

@@ -15,12 +15,22 @@ from k3ctl.cli.page import Commands, Grid, Page, Section, Words
 from k3ctl.cli.page_html import page_html
 from k3ctl.cli.page_markdown import code, escaped, page_markdown
 from k3ctl.cli.page_text import grid_lines, page_lines
-from k3ctl.client.moments import local
+from k3ctl.client.moments import Span, local
+from k3ctl.client.report import build_report
 from k3ctl.client.report_events import Trouble, merged
 from k3ctl.client.report_figures import growth, unwell, weighted_quantile
+from k3d.store.frame import Frame
 from k3d.store.requests import claimed
 from tests.ctl.conftest import K3ctl
-from tests.ctl.recorded import attention, frame, record_frames, record_rollups, spark, writing
+from tests.ctl.recorded import (
+    FakeRecording,
+    attention,
+    frame,
+    record_frames,
+    record_rollups,
+    spark,
+    writing,
+)
 
 EVIL = "<script>alert('x')</script> | **b** `c` [l](http://e) \x1b[31mred"
 
@@ -278,6 +288,23 @@ def test_counts_begin_anew_with_the_station() -> None:
     assert grown((100.0, 2), (3.0, 5), (4.0, 6)) == 6
     assert grown((100.0, 9), (3.0, 0), (4.0, 1)) == 1
     assert grown() == 0
+
+
+@pytest.mark.parametrize(("nodes", "coarsest_s"), [(3, 60.0), (60, 300.0)])
+def test_a_day_of_few_nodes_is_looked_at_finely(home: Path, nodes: int, coarsest_s: float) -> None:
+    until_ms = 1_796_000_000_000 // 300_000 * 300_000
+    sparks = tuple(spark(number, 0, sensors=None) for number in range(nodes))
+    asked: list[int] = []
+
+    class Recording(FakeRecording):
+        def between(self, first_ms: int, last_ms: int, most: int) -> list[Frame]:
+            asked.append(most)
+            return super().between(first_ms, last_ms, most)
+
+    recording = Recording([frame(until_ms - 1_000, nodes=sparks)])
+    build_report(home, Span(until_ms / 1000 - 86_400, until_ms / 1000), recording, until_ms / 1000)
+    (most,) = asked
+    assert (most >= 86_400 / 60) is (coarsest_s == 60.0)
 
 
 def test_one_matter_is_told_once() -> None:
