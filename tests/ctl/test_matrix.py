@@ -217,6 +217,7 @@ def _judge_json(where: Surrounding, shown: Shown, said: str) -> None:
         assert shown.out == "", said
 
 
+FIGURE = re.compile(r"(?<![a-z#\d])(?<!exit )(\d[\d,.]*\d|\d)")
 SETTLED: tuple[tuple[str, str], ...] = (
     (r"\b127\.0\.0\.1:\d+", "127.0.0.1:PORT"),
     (r"\(pid \d+ of [^)]*\)", "(pid PID of USER@HOST)"),
@@ -238,7 +239,7 @@ def _settled(text: str, home: Path, measured: bool) -> str:
     for pattern, word in SETTLED:
         text = re.sub(pattern, word, text)
     if measured:
-        text = re.sub(r" {2,}", "  ", re.sub(r"\d[\d,.]*\d|\d", "#", text))
+        text = re.sub(r" {2,}", "  ", re.sub(FIGURE, "#", text))
     return tame(text).replace("\x1b", "\\x1b")
 
 
