@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
+from k3ctl.cli.output import unicode_shown
 from k3ctl.cli.placement_text import costs_document
 from k3ctl.cli.table import count, duration_us, percent, table, wrapped
 from k3ctl.client.drift_inputs import InForce, Seen
@@ -90,12 +91,13 @@ def drift_lines(
         lines += wrapped(f"expected: {_no_origin(in_force)}")
     else:
         lines += wrapped(f"expected: {count(expected.tokens)} tokens, {expected.source}")
+    about = "±" if unicode_shown() else "+-"
     rows = [
         [
             tier.tier,
             count(tier.held),
             percent(tier.expected),
-            f"{percent(tier.seen)} ± {100 * tier.error:.1f}",
+            percent(tier.seen) + ("" if tier.error is None else f" {about} {100 * tier.error:.1f}"),
         ]
         for tier in found.tiers
     ]
@@ -142,14 +144,19 @@ def _gain(gain: Gain, costs: Costs, found: Drift) -> dict[str, Any]:
 
 
 def _gain_lines(gain: Gain, costs: Costs) -> list[str]:
-    sources = ", ".join(dict.fromkeys(f"{cost.provenance} ({cost.source})" for cost in costs.tiers))
+    sources = ", ".join(
+        dict.fromkeys(
+            f"{cost.provenance}, from {'telemetry' if 'telemetry' in cost.source else cost.source}"
+            for cost in costs.tiers
+        )
+    )
     traffic = "traffic made up from the counts" if gain.made_up else "the trace"
     lines = wrapped(
         f"replanning ({gain.policy}): {duration_us(gain.now.token.mean_us)} to "
         f"{duration_us(gain.best.token.mean_us)} a token, {percent(gain.share)} less, modelled on "
         f"{traffic}; {count(gain.moved)} experts would move"
     )
-    return lines + wrapped(f"costs of the tiers: {sources}")
+    return lines + wrapped(f"what the tiers cost is {sources}")
 
 
 def _no_origin(in_force: InForce) -> str:

@@ -34,13 +34,13 @@ MOST_TOKENS = 2**24
 @dataclass(frozen=True)
 class TierShare:
     """Picks that a tier takes. `expected` is of the map's origin and None without one; `error` is
-    two standard deviations of the share seen."""
+    two standard deviations of the share seen, and both are None when nothing was."""
 
     tier: str
     held: int
     expected: float | None
-    seen: float
-    error: float
+    seen: float | None
+    error: float | None
 
 
 @dataclass(frozen=True)
@@ -196,14 +196,14 @@ def _tier_shares(
     home = np.frombuffer(placed.tier_of, np.uint8)
     here = _by_tier(home, seen, len(placed.tiers))
     there = None if expected is None else _by_tier(home, expected, len(placed.tiers))
-    picks = max(1.0, seen.picks * len(placed.layers))
+    picks = seen.picks * len(placed.layers)
     return tuple(
         TierShare(
             tier=tier,
             held=placed.counts[tier],
             expected=None if there is None else float(there[number]),
-            seen=float(here[number]),
-            error=float(2 * np.sqrt(here[number] * (1 - here[number]) / picks)),
+            seen=float(here[number]) if picks else None,
+            error=float(2 * np.sqrt(here[number] * (1 - here[number]) / picks)) if picks else None,
         )
         for number, tier in enumerate(placed.tiers)
     )

@@ -18,6 +18,8 @@ class Advice:
 
 def advise(drift: Drift, gain: Gain | None, replan: str) -> Advice:
     """`replan` is the command line that plans for this traffic and swaps."""
+    if not drift.tokens:
+        return Advice("no token was seen yet: nothing can be told", None)
     if drift.verdict == "too-few":
         return _wait(drift)
     pays = gain is not None and gain.share >= drift.limits.gain

@@ -77,6 +77,7 @@ def test_the_same_traffic_is_no_drift_and_other_traffic_is(seed: int) -> None:
     assert not same.divergence.beyond_noise
     assert same.hot_sets.shared == pytest.approx(same.hot_sets.by_noise, abs=0.12)
     for tier in same.tiers:
+        assert tier.error is not None
         assert tier.expected == pytest.approx(tier.seen, abs=2.5 * tier.error)
 
     other = seen(placed, traffic(seed + 1))
@@ -87,6 +88,8 @@ def test_the_same_traffic_is_no_drift_and_other_traffic_is(seed: int) -> None:
     assert other.hot_sets.shared <= 0.35 < other.hot_sets.by_noise
     hbm = other.tiers[0]
     assert hbm.expected is not None
+    assert hbm.seen is not None
+    assert hbm.error is not None
     assert hbm.expected > hbm.seen + 5 * hbm.error, "hot experts are elsewhere now"
 
 
@@ -103,7 +106,10 @@ def test_few_tokens_say_so_and_how_many_would_do(seed: int) -> None:
     assert enough.verdict == "drift"
     assert seen(placed, traffic(seed + 1)).needed_tokens is None
     nothing = Population(np.zeros((LAYERS, EXPERTS), np.int64), 0, 4, 1.0, "measured", "nothing")
-    assert find_drift(placed, planned_from(placed), nothing).verdict == "too-few"
+    found = find_drift(placed, planned_from(placed), nothing)
+    assert found.verdict == "too-few"
+    assert {(tier.seen, tier.error) for tier in found.tiers} == {(None, None)}
+    assert advise(found, None, REPLAN).sentence.startswith("no token was seen yet")
 
 
 def test_sequences_that_choose_alike_widen_the_noise(seed: int) -> None:
