@@ -13,6 +13,7 @@ from k3ctl.charts.bars import bar, bars
 from k3ctl.charts.canvas import ASCII_MARKS, MARKS, Canvas
 from k3ctl.charts.line_chart import line_chart
 from k3ctl.charts.sparkline import ASCII_BLOCKS, BLOCKS, sparkline
+from tests.charts.properties import property_test
 
 numbers = st.floats(allow_nan=True, allow_infinity=True)
 finite_numbers = st.floats(min_value=-1e300, max_value=1e300).filter(
@@ -32,6 +33,7 @@ def braille(line: str) -> list[int]:
     return [column for column, sign in enumerate(line) if 0x2800 < ord(sign) <= 0x28FF]
 
 
+@property_test
 @given(series, st.integers(-2, 120), st.integers(-2, 30), st.booleans())
 def test_a_chart_is_never_larger_than_asked(found, width, height, plain) -> None:
     lines = chart(found, width, height, plain)
@@ -39,6 +41,7 @@ def test_a_chart_is_never_larger_than_asked(found, width, height, plain) -> None
     assert all(len(line) <= max(0, width) for line in lines)
 
 
+@property_test
 @given(st.lists(finite_numbers, min_size=1, max_size=20), st.integers(2, 9), st.booleans())
 def test_an_axis_holds_every_value_and_few_ticks(values, most, zero) -> None:
     axis = value_axis(values, most, from_zero=zero)
@@ -50,6 +53,7 @@ def test_an_axis_holds_every_value_and_few_ticks(values, most, zero) -> None:
     assert not zero or axis.first <= 0 <= axis.last
 
 
+@property_test
 @given(st.lists(st.floats(-1e15, 1e15), min_size=1, max_size=20), st.integers(2, 9))
 def test_a_plain_axis_spans_its_values_exactly(values, most) -> None:
     axis = plain_axis(values, most)
@@ -58,6 +62,7 @@ def test_a_plain_axis_spans_its_values_exactly(values, most) -> None:
     assert all(axis.first <= tick.at <= axis.last for tick in axis.ticks)
 
 
+@property_test
 @given(st.floats(1e9, 4e9), st.floats(0, 1e9), st.integers(1, 12))
 def test_a_time_axis_has_round_times_inside_it(first, span, most) -> None:
     axis = time_axis(first, first + span, most)
@@ -82,6 +87,7 @@ def test_round_times_are_the_local_clocks(monkeypatch) -> None:
         time.tzset()
 
 
+@property_test
 @given(st.integers(1, 40), st.integers(1, 20), st.booleans(), st.data())
 def test_lines_reach_both_their_ends(width, height, plain, data) -> None:
     canvas = Canvas(width, height, plain=plain)
@@ -96,6 +102,7 @@ def test_lines_reach_both_their_ends(width, height, plain, data) -> None:
         canvas.dot(canvas.dots_wide, 0, 0)
 
 
+@property_test
 @given(st.lists(st.floats(0.1, 1e6), min_size=1, max_size=40))
 def test_every_finite_point_is_drawn(values) -> None:
     """A lone point between two gaps is still a dot."""
@@ -165,6 +172,7 @@ def test_a_chart_as_it_is_drawn() -> None:
     ]
 
 
+@property_test
 @given(st.lists(st.none() | numbers, max_size=50), st.integers(-1, 40), st.booleans())
 def test_a_sparkline_fits_and_leaves_gaps(values, width, plain) -> None:
     line = sparkline(values, width, plain)
@@ -182,6 +190,7 @@ def test_a_sparkline_shows_zero_and_the_largest() -> None:
     assert sparkline([1.0, 2.0], 2, False, most=8.0) == "▂▃"
 
 
+@property_test
 @given(
     st.dictionaries(st.text(max_size=20), st.none() | numbers, max_size=6),
     st.integers(0, 90),
@@ -193,6 +202,7 @@ def test_bars_fit(values, width, plain) -> None:
     assert all(len(line) <= width for line in lines)
 
 
+@property_test
 @given(st.floats(1e-9, 1e9), st.floats(1e-3, 1e9), st.integers(1, 60), st.booleans())
 def test_a_bar_is_as_long_as_its_share(value, most, width, plain) -> None:
     drawn = bar(value, most, width, plain)

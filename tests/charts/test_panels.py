@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from k3ctl.charts.panels import LEAST_ROWS, LEAST_WIDTH, Panel, panels
+from tests.charts.properties import property_test
 
 values = st.none() | st.floats(allow_nan=True, allow_infinity=True)
 lines = st.lists(values, max_size=12).map(lambda ys: [(float(x), y) for x, y in enumerate(ys)])
@@ -21,6 +22,7 @@ shown = st.lists(
 )
 
 
+@property_test
 @given(shown, st.integers(0, 130), st.integers(0, 50), st.booleans())
 def test_panels_fit_the_width(found, width, height, plain) -> None:
     drawn = panels(found, width, height, x_label="time", ascii=plain, rules=[2.0, 1e9])

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from k3ctl.client.moments import EXAMPLES, length_of_time, local, moment, span
 from k3d.errors import ConfigError
+from tests.charts.properties import property_test
 
 NOW = datetime(2026, 11, 29, 3, 30).astimezone().timestamp()
 
@@ -56,6 +57,7 @@ def test_anything_else_is_one_sentence(text) -> None:
     assert "\n" not in caught.value.message
 
 
+@property_test
 @given(st.text(max_size=30))
 def test_no_text_is_a_crash(text) -> None:
     with contextlib.suppress(ConfigError):

@@ -21,6 +21,7 @@ from k3ctl.client.report_events import Trouble, merged
 from k3ctl.client.report_figures import growth, unwell, weighted_quantile
 from k3d.store.frame import Frame
 from k3d.store.requests import claimed
+from tests.charts.properties import property_test
 from tests.ctl.conftest import K3ctl
 from tests.ctl.recorded import (
     FakeRecording,
@@ -318,6 +319,7 @@ def test_one_matter_is_told_once() -> None:
     assert (first.subject, first.command) == ("spark-1", "k3ctl logs")
 
 
+@property_test
 @given(st.lists(st.tuples(st.floats(-1e6, 1e6), st.floats(0.1, 10)), min_size=1), st.floats(0, 1))
 def test_a_quantile_splits_the_weight(values, share) -> None:
     found = weighted_quantile(values, share)
@@ -333,6 +335,7 @@ def test_a_quantile_splits_the_weight(values, share) -> None:
 words = st.text(max_size=40)
 
 
+@property_test
 @given(words, words)
 def test_no_text_breaks_a_page(one, two) -> None:
     page = Page(
@@ -350,12 +353,14 @@ def test_no_text_breaks_a_page(one, two) -> None:
     page_lines(page, 80, plain=True)
 
 
+@property_test
 @given(words)
 def test_escaped_words_are_one_line(text) -> None:
     assert len(escaped(text).splitlines()) <= 1
     assert len(code(text).splitlines()) == 1
 
 
+@property_test
 @given(
     st.lists(st.tuples(st.text("abc d", max_size=9), st.text("abc d", max_size=99)), max_size=5),
     st.integers(20, 90),
