@@ -95,7 +95,12 @@ def _show(invocation: Invocation, document: dict[str, Any]) -> int:
     output = invocation.output
     output.document("k3ctl.trace-record/1", document)
     if document["state"] == "failed":
-        output.error(K3Error(f"the trace was not recorded: {document['reason']}"))
+        output.error(
+            K3Error(
+                f"the trace was not recorded: {document['reason']}",
+                hint="a trace holds what is asked while it is recorded: k3ctl chat, then again",
+            )
+        )
         return ExitCode.FAILED
     left_out = f", {document['left_out']:,} left out" if document["left_out"] else ""
     output.text(

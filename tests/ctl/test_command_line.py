@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import re
 import signal
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -28,6 +30,7 @@ COMMANDS = [
     ["bench", "decode"], ["bench", "lanes"], ["bench", "prompt"], ["bench", "agentic"], ["help"],
     ["config", "show"], ["config", "validate"], ["config", "path"],
 ]  # fmt: skip
+ROOT = Path(__file__).resolve().parents[2]
 MEASURING = [["bench", "pod"], ["placement", "measure"]]
 
 
@@ -197,8 +200,40 @@ def test_signals_have_their_codes(
         child.stdout.readline()
         os.kill(child.pid, number)
         child.stdout.read()
-        assert b"Traceback" not in child.stderr.read()
+        words = child.stderr.read()
     assert child.returncode == code
+    error = json.loads(words.splitlines()[-1])
+    assert (error["code"], error["name"], error["type"]) == (code, code.name, "error")
+
+
+@pytest.mark.parametrize("flags", [[], ["--json"]])
+def test_a_fault_of_k3ctl_is_a_sentence_too(k3ctl_process: K3ctl, flags: list[str]) -> None:
+    program = (
+        "import k3ctl.cli.init as verb\nfrom k3ctl.cli.main import main\n"
+        "verb.init.callback = lambda **_: [][3]\nmain()"
+    )
+    for debug in ("", "1"):
+        done = subprocess.run(
+            [sys.executable, "-c", program, "init", *flags],
+            capture_output=True, text=True, check=False, env={**os.environ, "K3_DEBUG": debug},
+        )  # fmt: skip
+        assert done.returncode == ExitCode.FAILED
+        assert ("Traceback" in done.stderr) == bool(debug)
+        if not debug:
+            assert "k3ctl has a fault: IndexError at <string>:3" in done.stderr
+            assert not flags or json.loads(done.stderr)["code"] == ExitCode.FAILED
+
+
+def test_every_schema_has_a_name_and_a_number() -> None:
+    named = []
+    for path in (ROOT / "k3ctl").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and ast.unparse(node.func).endswith(".document"):
+                named += [
+                    (path.name, a.value) for a in node.args[:1] if isinstance(a, ast.Constant)
+                ]
+    assert len(named) > 20
+    assert not [name for name in named if not re.fullmatch(r"k3ctl\.[a-z-]+/\d+", str(name[1]))]
 
 
 STEERING = "a\x1b]0;owned\x07b\x1b[2Jc\x9bd\u202ee\rf"
