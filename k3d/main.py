@@ -61,13 +61,19 @@ def _parser() -> argparse.ArgumentParser:
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
 
     station = verbs.add_parser("station", help="run the Station of a pod")
-    station.add_argument("--placement", help="placement policy, a name or a TOML file")
-    station.add_argument("--dtype", choices=("bf16", "fp32"), help="activation type")
-    station.add_argument("--chunk", type=_chunk, help="prompt tokens a pass")
-    station.add_argument("--transport", choices=("shm", "tcp", "inproc"))
-    station.add_argument("--drafter", help="a drafter's folder, auto or none")
     station.add_argument(
-        "--prefix-mib", type=_prefix_mib, help="MiB for reuse of prefixes, 0 for none"
+        "--placement", metavar="NAME|FILE", help="placement policy, a name or a TOML file"
+    )
+    station.add_argument("--dtype", choices=("bf16", "fp32"), help="activation type")
+    station.add_argument("--chunk", metavar="N", type=_chunk, help="prompt tokens a pass")
+    station.add_argument(
+        "--transport", choices=("shm", "tcp", "inproc"), help="how the sparks are reached"
+    )
+    station.add_argument(
+        "--drafter", metavar="DIR|auto|none", help="a drafter's folder, auto or none"
+    )
+    station.add_argument(
+        "--prefix-mib", metavar="N", type=_prefix_mib, help="MiB for reuse of prefixes, 0 for none"
     )
     station.add_argument(
         "--synthetic-acceptance", type=float, metavar="LENGTH",
@@ -77,40 +83,61 @@ def _parser() -> argparse.ArgumentParser:
 
     spark = verbs.add_parser("spark", help="run one spark of a pod")
     spark.add_argument("--name", required=True, help="the node's name in the description")
-    spark.add_argument("--model-digest", help="refuse a Station that serves another model")
-    spark.add_argument("--transport", choices=("shm", "tcp"))
+    spark.add_argument(
+        "--model-digest", metavar="HEX", help="refuse a Station that serves another model"
+    )
+    spark.add_argument("--transport", choices=("shm", "tcp"), help="how the Station reaches it")
     spark.set_defaults(run=_spark)
     bench = verbs.add_parser("bench", help="measure this machine; see k3ctl bench")
     bench.add_argument("what", choices=("pod", "tiers"))
-    bench.add_argument("--tokens", type=_tokens, default=64, help="tokens a prompt")
-    bench.add_argument("--rounds", type=_rounds, default=3)
-    bench.add_argument("--transport", choices=("shm", "tcp"))
-    bench.add_argument("--placement", help="placement policy, a name or a TOML file")
+    bench.add_argument("--tokens", metavar="N", type=_tokens, default=64, help="tokens a prompt")
+    bench.add_argument("--rounds", metavar="N", type=_rounds, default=3, help="rounds of each side")
+    bench.add_argument("--transport", choices=("shm", "tcp"), help="of the spark processes")
+    bench.add_argument(
+        "--placement", metavar="NAME|FILE", help="placement policy, a name or a TOML file"
+    )
     bench.add_argument("--json", action="store_true", help="errors as JSON too")
     bench.set_defaults(run=_bench, dtype=None, chunk=None)
     check = verbs.add_parser("check", help="answer requests in pods of its own; see k3ctl check")
-    check.add_argument("--cases", required=True, type=Path, help="JSON of the requests")
+    check.add_argument(
+        "--cases", metavar="FILE", required=True, type=Path, help="JSON of the requests"
+    )
     check.add_argument("--full", action="store_true", help="many pods, not a few")
     check.add_argument("--dtype", choices=("bf16", "fp32"), help="activation type")
-    check.add_argument("--placement", help="placement policy, a name or a TOML file")
+    check.add_argument(
+        "--placement", metavar="NAME|FILE", help="placement policy, a name or a TOML file"
+    )
     check.add_argument("--json", action="store_true", help="errors as JSON too")
     check.set_defaults(run=_check, transport=None, chunk=None)
     add_bank_verbs(verbs)
     for daemon in (station, spark, bench, check):
-        daemon.add_argument("--home", help="the pod's home; see k3ctl(1)")
-        daemon.add_argument("--pod", default="embedded", help="pod description, a name or a file")
+        daemon.add_argument("--home", metavar="DIR", help="the pod's home; see k3ctl(1)")
+        daemon.add_argument(
+            "--pod",
+            metavar="NAME|FILE",
+            default="embedded",
+            help="pod description, a name or a file",
+        )
 
     logits = verbs.add_parser("logits", help="logits of given token ids, without a pod")
-    logits.add_argument("--out", required=True, type=Path, help="float64 .npy [ids, vocab]")
+    logits.add_argument(
+        "--out", metavar="FILE", required=True, type=Path, help="float64 .npy [ids, vocab]"
+    )
     logits.set_defaults(run=_logits)
     generate = verbs.add_parser("generate", help="greedy continuation of ids, without a pod")
-    generate.add_argument("--max-tokens", type=_tokens, default=64)
+    generate.add_argument(
+        "--max-tokens", metavar="N", type=_tokens, default=64, help="longest continuation"
+    )
     generate.set_defaults(run=_generate)
     for offline in (logits, generate):
-        offline.add_argument("checkpoint", type=Path)
-        offline.add_argument("--ids", required=True, type=Path, help="JSON list of token ids")
-        offline.add_argument("--dtype", choices=("bf16", "fp32"), default="bf16")
-        offline.add_argument("--chunk", type=_chunk, default=256, help="tokens a pass")
+        offline.add_argument("checkpoint", type=Path, metavar="CHECKPOINT", help="its directory")
+        offline.add_argument(
+            "--ids", metavar="FILE", required=True, type=Path, help="JSON list of token ids"
+        )
+        offline.add_argument(
+            "--dtype", choices=("bf16", "fp32"), default="bf16", help="activation type"
+        )
+        offline.add_argument("--chunk", metavar="N", type=_chunk, default=256, help="tokens a pass")
         offline.add_argument("--json", action="store_true", help="JSON on stdout, errors too")
     return parser
 

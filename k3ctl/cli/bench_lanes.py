@@ -41,7 +41,9 @@ PROMPTS = Columns(
     show_default=True,
     help="Tokens that every lane writes.",
 )
-@click.option("--rounds", type=click.IntRange(1, 1000), default=1, show_default=True)
+@click.option(
+    "--rounds", type=click.IntRange(1, 1000), default=1, show_default=True, help="Rounds of each."
+)
 @columns_options(LANES)
 @home_options
 @json_option
@@ -79,7 +81,9 @@ def lanes(invocation: Invocation, lanes: tuple[int, ...], tokens: int, rounds: i
     metavar="N,N...",
     help="Tokens of the prompts.",
 )
-@click.option("--rounds", type=click.IntRange(1, 1000), default=2, show_default=True)
+@click.option(
+    "--rounds", type=click.IntRange(1, 1000), default=2, show_default=True, help="Rounds of each."
+)
 @columns_options(PROMPTS)
 @home_options
 @json_option

@@ -28,7 +28,9 @@ from k3d.errors import ConfigError, K3Error
 @click.argument("prompt", required=False)
 @click.option("--max-tokens", type=click.IntRange(min=1), help="Longest answer, in tokens.")
 @click.option("--temperature", type=Real(0, 100), help="0 is greedy.")
-@click.option("--top-p", type=Real(0, 1, min_open=True))
+@click.option(
+    "--top-p", type=Real(0, 1, min_open=True), help="Of the likeliest tokens this share; 1 is all."
+)
 @click.option("--top-k", type=click.IntRange(min=0), help="0 is no limit.")
 @click.option("--seed", type=click.IntRange(min=0), help="Same seed, same answer.")
 @click.option("--thinking/--no-thinking", default=None, help="Let the model think first.")

@@ -42,7 +42,9 @@ for _verb in (swap, status, abort, rollback, replace, drift):
 def _pod_options(command: Decorated) -> Decorated:
     """--pod, --trace and --experts."""
     for option in (
-        click.option("--pod", default="embedded", show_default=True, metavar="NAME|FILE"),
+        click.option(
+            "--pod", default="embedded", show_default=True, metavar="NAME|FILE", help="Whose slots."
+        ),
         click.option("--trace", required=True, metavar="FILE", help="What tokens chose."),
         click.option(
             "--spark-experts",

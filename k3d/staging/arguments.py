@@ -26,13 +26,20 @@ def add_bank_verbs(verbs: Verbs[argparse.ArgumentParser]) -> None:
     ls = actions.add_parser("ls", help="list banks")
     gc = actions.add_parser("gc", help="remove what no map in force needs")
     for parser in (plan, build, stage, receive, verify, scrub, ls, gc):
-        parser.add_argument("--home", help="the pod's home; see k3ctl(1)")
-        parser.add_argument("--pod", default="embedded", help="pod description, a name or a file")
+        parser.add_argument("--home", metavar="DIR", help="the pod's home; see k3ctl(1)")
+        parser.add_argument(
+            "--pod",
+            metavar="NAME|FILE",
+            default="embedded",
+            help="pod description, a name or a file",
+        )
         parser.add_argument("--json", action="store_true", help="errors as JSON")
         parser.add_argument("--progress", action="store_true", help="a JSON line now and then")
         parser.set_defaults(run=_run)
     for parser in (plan, build, stage, verify, scrub):
-        parser.add_argument("--placement", help="placement policy or map, a name or a file")
+        parser.add_argument(
+            "--placement", metavar="NAME|FILE", help="placement policy or map, a name or a file"
+        )
         parser.add_argument(
             "--as-released", action="store_true", help="leave MXFP4 as it is, not recast to NVFP4"
         )
@@ -40,28 +47,44 @@ def add_bank_verbs(verbs: Verbs[argparse.ArgumentParser]) -> None:
         parser.add_argument("--no-whole", action="store_true", help="no bank of the Station")
         parser.add_argument("--no-slices", action="store_true", help="no slices of sparks")
     for parser in (build, stage, gc):
-        parser.add_argument("--if-token", help="only from the state that this token is of")
+        parser.add_argument(
+            "--if-token", metavar="TOKEN", help="only from the state that this token is of"
+        )
     for parser in (build, stage, scrub, gc):
         parser.add_argument(
-            "--lock-wait", type=_seconds, default=0.0, help="wait so many seconds for other work"
+            "--lock-wait",
+            metavar="SECONDS",
+            type=_seconds,
+            default=0.0,
+            help="wait so many seconds for other work",
         )
-    build.add_argument("--sums", type=Path, help="SHA-256 sums of the shards, as sha256sum's")
+    build.add_argument(
+        "--sums", metavar="FILE", type=Path, help="SHA-256 sums of the shards, as sha256sum's"
+    )
     for parser in (stage, verify, scrub):
-        parser.add_argument("--rate", type=_rate, help="most bytes a second; 50M, 2G")
+        parser.add_argument(
+            "--rate", metavar="BYTES", type=_rate, help="most bytes a second; 50M, 2G"
+        )
     for parser in (stage, scrub, gc):
         parser.add_argument("--dry-run", action="store_true", help="only say what would be done")
-    stage.add_argument("--node", action="append", help="only to this spark; may be repeated")
+    stage.add_argument(
+        "--node", metavar="NAME", action="append", help="only to this spark; may be repeated"
+    )
     stage.add_argument(
         "--to", action="append", default=[], metavar="NODE=HOST:PORT", help="where a spark receives"
     )
     receive.add_argument("--name", required=True, help="the spark's name in the description")
     receive.add_argument("--listen", metavar="HOST:PORT", help="else the port after fabric_port")
-    receive.add_argument("--transfers", type=_count, help="end after so many")
+    receive.add_argument("--transfers", metavar="N", type=_count, help="end after so many")
     receive.add_argument("--watch-stdin", action="store_true", help="end when standard input does")
-    verify.add_argument("files", nargs="*", type=Path, help="bank files; else all of the home")
+    verify.add_argument(
+        "files", nargs="*", type=Path, metavar="FILE", help="bank files; else all of the home"
+    )
     verify.add_argument("--repair", action="store_true", help="put right what can be")
     verify.add_argument("--source", action="store_true", help="the checkpoint too")
-    scrub.add_argument("--share", type=_share, default=1 / 30, help="of all bytes a day, 0 to 1")
+    scrub.add_argument(
+        "--share", metavar="SHARE", type=_share, default=1 / 30, help="of all bytes a day, 0 to 1"
+    )
     scrub.add_argument("--no-repair", action="store_true", help="only name what is damaged")
 
 

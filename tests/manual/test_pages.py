@@ -66,6 +66,7 @@ def test_a_command_and_each_of_its_options_have_an_entry(command: Command) -> No
     heading = f".Ss {command.name}\n"
     own = options[options.index(heading) :].split("\n.Ss ")[0] if heading in options else ""
     for option in command.options:
+        assert option.help, f"{option.flags[0]} of {command.name} has no word of help"
         for flag in (*option.flags, *option.other):
             entry = rf"^\.It (?:.*[,|] )?Fl {re.escape(flag[1:])}(?: |$)"
             everywhere = options.split(".Ss Options of each")[-1]
