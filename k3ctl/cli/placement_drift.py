@@ -73,6 +73,8 @@ def drift(
     found = find_drift(in_force.placed, expected, seen.population, limits=limits, hot=hot)
     gain = costs = unknown = None
     try:
+        if found.verdict == "too-few":
+            raise K3Error("too few tokens were seen to plan from")
         gain, costs = find_gain(home, in_force, seen, policy)
     except K3Error as error:
         unknown = error

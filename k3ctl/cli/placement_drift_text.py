@@ -114,7 +114,7 @@ def drift_lines(
             f"same; {percent(hot.by_noise)} would be in the same traffic, "
             f"{percent(hot.by_chance)} by chance"
         )
-        if hot.shared <= found.limits.overlap:
+        if found.verdict == "drift" and hot.shared <= found.limits.overlap:
             lines += wrapped(
                 f"warning: {percent(found.limits.overlap)} or less is what two populations of "
                 "traffic have in common"

@@ -125,6 +125,13 @@ def test_few_tokens_give_no_advice(k3ctl: K3ctl, planned: PlacementMap, tmp_path
     assert (ran.code, document["verdict"], document["command"]) == (0, "too-few", None)
     assert document["needed_tokens"] > 40
     assert "too few tokens to tell: 40 were seen" in document["advice"]
+    assert (document["gain"], document["gain_missing"]) == (
+        None,
+        "too few tokens were seen to plan from",
+    )
+    assert "warning" not in k3ctl("placement", "drift", few).out
+    refused = k3ctl("placement", "drift", few, "--out", str(tmp_path / "few.json"))
+    assert (refused.code, (tmp_path / "few.json").exists()) == (ExitCode.FAILED, False)
 
 
 def test_a_map_made_without_a_trace_says_so(k3ctl: K3ctl, home: Path, streams: str) -> None:
