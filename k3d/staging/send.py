@@ -21,7 +21,7 @@ from k3d.staging.wire import Channel, Checking, Offer, Refused, Stored, Wanted, 
 
 _Any = TypeVar("_Any", bound=msgspec.Struct)
 CONNECT_S = 10.0
-BEHIND_BYTES = 64 * 2**20
+BEHIND_BYTES = 16 * 2**20
 """Sent pages are let go this far behind: the network may still need the ones before."""
 
 
@@ -159,8 +159,9 @@ class _Pour:
             channel.sent_bytes += count
             self.done_bytes += count
             self._moved(count)
-            if offset - begin > BEHIND_BYTES:
-                drop_pages(source, begin, offset - begin - BEHIND_BYTES)
+            if offset - begin > 2 * BEHIND_BYTES:
+                drop_pages(source, begin, BEHIND_BYTES)
+                begin += BEHIND_BYTES
         self.time_s += monotonic() - began
 
     def _heed(self) -> None:

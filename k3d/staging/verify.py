@@ -23,8 +23,8 @@ from k3d.staging.progress import Progress
 
 Part = Literal["manifest", "record"]
 MOST_SUSPECTS = 32
-READ_BYTES = 2**20
-"""Read and hashed at once, where records are smaller."""
+READ_BYTES = 2 * 2**20
+"""Read and hashed at once where records are smaller: enough to be worth letting go of."""
 
 
 @dataclass(frozen=True)
