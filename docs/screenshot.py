@@ -24,7 +24,7 @@ from k3ctl.tui.station_calls import StationCalls
 
 PICTURE = Path(__file__).with_name("console.svg")
 SIZE = (120, 40)
-FRAMES = 45
+FRAMES = 65
 """Seconds of history that the charts show."""
 LONGEST_S = 240.0
 QUESTIONS = ("What does ls do?", "What is tar?", "How do I copy a folder?")

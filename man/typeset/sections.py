@@ -65,7 +65,9 @@ def _table(directive: Directive) -> Entries:
 
 def _about(setting: Setting) -> str:
     variables = " or ".join(f"`{name}`" for name in setting.variables)
-    return f"{sentence(setting.about)} {variables} stands in for it."
+    begins_with_value = setting.about.split()[0] in setting.choices
+    about = f"{setting.about}." if begins_with_value else sentence(setting.about)
+    return f"{about} {variables} stands in for it."
 
 
 def exit_codes() -> Entries:
