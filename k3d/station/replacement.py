@@ -12,7 +12,6 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 from time import monotonic
 from typing import Any
 
@@ -23,13 +22,17 @@ from k3d.placement.pod import Replacement as Policy
 from k3d.placement.replacement import SlotsShort, shortage, without_sparks
 from k3d.placement.slicing import Slicing, over_fewer, slicing_of
 from k3d.station.assembly import Station
+from k3d.station.replacement_standing import Standing, State, places, sentence_of
 from k3d.station.swap_document import plan_traffic
 from k3d.station.swap_reconciler import SwapReconciler
 from k3d.store.frame import Attention
 from k3d.store.records import Intent
 from k3d.store.state import StateStore
 
-DOWN = ("lost", "connecting", "refused")
+GONE = ("lost", "refused")
+DOWN = (*GONE, "connecting")
+START_S = 5.0
+"""A spark that has not been there yet since the Station started is missed after this."""
 LOOK_S = 0.2
 RETRY_S = 5.0
 RATE_BYTES_S = 2**33
@@ -37,26 +40,6 @@ RATE_BYTES_S = 2**33
 KIND = "replacement"
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class Standing:
-    """Where a pod stands that has lost a spark, in a sentence. `state` is waiting, short, placing,
-    placed or returning."""
-
-    state: str
-    lost: tuple[str, ...]
-    sentence: str
-    command: str | None = None
-    intent: str | None = None
-
-    def document(self) -> dict[str, Any]:
-        return {
-            "state": self.state,
-            "lost": list(self.lost),
-            "sentence": self.sentence,
-            "intent": self.intent,
-        }
 
 
 class Replacement:
@@ -74,6 +57,7 @@ class Replacement:
         self._store = store
         self._clock = clock
         self._policy: Policy = station.pod.replacement
+        self._began_s = clock()
         self._down_s: float | None = None  # since when a spark is down
         self._up_s: float | None = None  # since when all are ready
         self._retry_s = 0.0
@@ -99,17 +83,7 @@ class Replacement:
 
     def attention(self) -> tuple[Attention, ...]:
         standing = self._standing
-        if standing is None:
-            return ()
-        grave = standing.state in ("waiting", "short")
-        return (
-            Attention(
-                severity="alert" if grave else "warning",
-                subject=self._station.pod.name,
-                sentence=standing.sentence,
-                command=standing.command,
-            ),
-        )
+        return () if standing is None else (standing.attention(self._station.pod.name),)
 
     def wanted(self) -> tuple[str, PlacementMap, dict[str, Any]]:
         """For an operator: the re-placement's name, its map and what its intent is to say.
@@ -128,8 +102,8 @@ class Replacement:
 
     def step(self) -> None:
         """Look at the links, and do what the policy says."""
-        now_s, lost = self._clock(), self._lost()
-        ready = self._station.membership.ready()
+        now_s, ready = self._clock(), self._station.membership.ready()
+        lost = self._lost(DOWN if now_s - self._began_s >= START_S else GONE)
         missed = tuple(name for name in lost if name in self._station.in_force.slicing.sparks)
         self._down_s = (self._down_s or now_s) if missed else None
         self._up_s = (self._up_s or now_s) if ready else None
@@ -154,9 +128,9 @@ class Replacement:
     def _on_sparks(self) -> int:
         return self._station.placement.counts.get(SPARK_TIER, 0)
 
-    def _lost(self) -> tuple[str, ...]:
+    def _lost(self, states: tuple[str, ...] = DOWN) -> tuple[str, ...]:
         links = self._station.membership.states()
-        return tuple(link.node for link in links if link.state in DOWN)
+        return tuple(link.node for link in links if link.state in states)
 
     def _fewer(self, lost: tuple[str, ...]) -> Slicing | None:
         """The slicing over sparks that are left, if it takes them. Raises SlotsShort when neither
@@ -249,33 +223,15 @@ class Replacement:
         self._say(f"{names} is back before its experts were placed anew")
 
     def _stand(
-        self, state: str, lost: tuple[str, ...], sentence: str | None = None,
+        self, state: State, lost: tuple[str, ...], sentence: str | None = None,
         command: str | None = None, intent: str | None = None,
     ) -> None:  # fmt: skip
-        words = sentence or self._words(state, lost)
+        placing = self._reconciler.under_way or self._placed
+        sparks = None if placing is None else placing.plan.get("sparks")
+        after_s = self._policy.after_s
+        words = sentence or sentence_of(state, lost, self._on_sparks, after_s, sparks)
         self._standing = Standing(state, lost, words, command, intent)
         self._say(words)
-
-    def _words(self, state: str, lost: tuple[str, ...]) -> str:
-        names = " and ".join(lost)
-        if state == "waiting":
-            after_s = self._policy.after_s
-            until = "" if after_s is None else f"; after {after_s:g} s they are placed anew"
-            experts = f"the {self._on_sparks:,} experts on the sparks"
-            return f"{names} is lost, and {experts} with it: the pod waits for it{until}"
-        if state == "placing":
-            return f"{names} is lost: what was on the sparks is being placed in {self._places()}"
-        if state == "placed":
-            return f"{names} is lost: what was on the sparks is served by {self._places()}"
-        if state == "back":
-            return f"{names} is back: what was on the sparks may return to them"
-        return f"{names} is back: what was on the sparks returns to them"
-
-    def _places(self) -> str:
-        """Where a re-placement that is under way, or in force, has what was on the sparks."""
-        intent = self._reconciler.under_way or self._placed
-        sparks = None if intent is None else intent.plan.get("sparks")
-        return _tiers(sparks)
 
     def _say(self, sentence: str) -> None:
         """Once, until no spark is missed: an event, and a line of the log."""
@@ -299,9 +255,4 @@ class Replacement:
 
 
 def _name(lost: tuple[str, ...], extra: dict[str, Any]) -> str:
-    return f"{_tiers(extra.get('sparks'))}, without {' and '.join(lost)}"
-
-
-def _tiers(sparks: list[str] | None) -> str:
-    also = "" if sparks is None else f" and by {' and '.join(sparks)}, in {len(sparks)} slices"
-    return f"the Station's tiers{also}"
+    return f"{places(extra.get('sparks'))}, without {' and '.join(lost)}"
