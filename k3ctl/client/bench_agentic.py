@@ -43,7 +43,7 @@ def bench_agentic(
     *,
     users: Sequence[int],
     caches: Sequence[bool],
-    progress: Callable[[str], None],
+    progress: Callable[..., None],
 ) -> dict[str, Any]:
     """A point for every number of users, with the prefix cache on and off, plain and drafted."""
     engine = station.engine()
@@ -59,11 +59,13 @@ def bench_agentic(
             hint="ask for fewer users",
         )
     caches = [each for each in caches if not each or engine["reuses_prefixes"]]
-    points = []
+    points: list[dict[str, Any]] = []
+    steps = len(users) * len(caches) * len(sides_of(engine))
     for count in users:
         for reuse in caches:
             for side, rows in sides_of(engine).items():
-                progress(f"users: {count}, prefix cache {'on' if reuse else 'off'}, {side}")
+                words = f"users: {count}, prefix cache {'on' if reuse else 'off'}, {side}"
+                progress(words, len(points) / steps)
                 answers = _run(station, held_out, workload, count, reuse, rows)
                 figures = figures_of(answers)
                 figures["tokens_per_s_with_prompts"] = rounded(

@@ -31,7 +31,7 @@ def bench_decode(
     prompts: int,
     tokens: int,
     rounds: int,
-    progress: Callable[[str], None],
+    progress: Callable[..., None],
 ) -> dict[str, Any]:
     """Figures of both sides, acceptance by position and what a pass costs by its rows.
 
@@ -44,7 +44,8 @@ def bench_decode(
     salt = uuid.uuid4().hex[:8]
     before = counts_now(station)
     for turn in range(rounds):
-        progress(f"round {turn + 1} of {rounds}: {prompts} questions, {' and '.join(sides)}")
+        asked = f"{prompts} questions, {' and '.join(sides)}"
+        progress(f"round {turn + 1} of {rounds}: {asked}", turn / (2 * rounds))
         for side in sides:
             answers[side].append([])
         for index in range(prompts):
@@ -135,7 +136,7 @@ def _pass_costs(
     held_out: HeldOut,
     engine: dict[str, Any],
     rounds: int,
-    progress: Callable[[str], None],
+    progress: Callable[..., None],
 ) -> dict[str, Any]:
     """Passes of 1 row to a block and its anchor, one lane, row counts in turns."""
     fixed = engine["synthetic_acceptance"] is not None  # by the made-up length
@@ -144,7 +145,8 @@ def _pass_costs(
     blocks: list[float] = []
     prompt = held_out.text(0, TEXT_TOKENS)
     for turn in range(rounds if passes else 0):
-        progress(f"round {turn + 1} of {rounds}: passes of 1 to {most} rows")
+        part = (rounds + turn) / (2 * rounds)  # the questions were the other half
+        progress(f"round {turn + 1} of {rounds}: passes of 1 to {most} rows", part)
         for rows, found in passes.items():
             tokens = 8 + 2 * rows
             body = {

@@ -13,7 +13,8 @@ from k3ctl.client.held_out import HeldOut
 from k3ctl.client.timed_answer import TimedAnswer, take_answer, take_answers
 from k3d.errors import ConfigError
 
-Progress = Callable[[str], None]
+Progress = Callable[..., None]
+"""Takes words, and the part of the work that is done."""
 
 
 def bench_lanes(
@@ -36,10 +37,12 @@ def bench_lanes(
         )
     sides = sides_of(engine)
     found: dict[tuple[int, str], list[list[TimedAnswer]]] = {}
+    steps, done = rounds * len(lanes) * len(sides), 0
     for turn in range(rounds):
         for count in lanes:
             for side, rows in sides.items():
-                progress(f"round {turn + 1} of {rounds}: lanes: {count}, {side}")
+                progress(f"round {turn + 1} of {rounds}: lanes: {count}, {side}", done / steps)
+                done += 1
                 bodies = [
                     {
                         "prompt_ids": held_out.text(index, TEXT_TOKENS), "cache_salt": salt,
@@ -78,6 +81,7 @@ def bench_prompt(
             hint="ask for shorter ones",
         )
     found: dict[tuple[int, str], list[TimedAnswer]] = {}
+    steps, done = rounds * len(lengths), 0
     for turn in range(rounds):
         for length in lengths:
             salt = uuid.uuid4().hex[:8]
@@ -85,8 +89,9 @@ def bench_prompt(
                 "prompt_ids": held_out.text(turn, length), "max_tokens": 1, "cache_salt": salt,
             }  # fmt: skip
             for cache in ("cold", "warm") if engine["reuses_prefixes"] else ("cold",):
-                progress(f"round {turn + 1} of {rounds}: {length} tokens, {cache}")
+                progress(f"round {turn + 1} of {rounds}: {length} tokens, {cache}", done / steps)
                 found.setdefault((length, cache), []).append(take_answer(station, body))
+            done += 1
     return {
         **labels_of(engine),
         "prompts_from": held_out.source,

@@ -19,7 +19,8 @@ from k3ctl.client.check_cases import (
 from k3ctl.client.daemon import Daemon
 from k3ctl.client.timed_answer import TimedAnswer, take_answers
 
-Progress = Callable[[str], None]
+Progress = Callable[..., None]
+"""Takes words, and the part of the work that is done."""
 PROGRESS_CASES = 8
 
 
@@ -65,7 +66,7 @@ class Check:
         for cases in (self.cases, self.long_cases):
             for index, case in enumerate(cases):
                 if index % PROGRESS_CASES == 0:
-                    progress(f"plain, {index + 1} of {len(cases)}: {case.name}")
+                    progress(f"plain, {index + 1} of {len(cases)}: {case.name}", index / len(cases))
                 salt = f"{self.salt}-plain-{case.name}"
                 (answer,) = take_answers(station, [case.body(1, salt)], 1)
                 self.expected[case.name] = answered(answer)
@@ -76,7 +77,7 @@ class Check:
         """Every way of decoding that the running Station offers, until an answer differs."""
         shares = share_out(range(len(self.cases)), ways, full)
         for number, (way, share) in enumerate(zip(ways, shares, strict=True)):
-            progress(f"{number + 1} of {len(ways)}: {way.name}")
+            progress(f"{number + 1} of {len(ways)}: {way.name}", number / len(ways))
             salt = f"{self.salt}-{number}"
             cases = [self.cases[index] for index in share]
             if way.cache == "warm":
