@@ -79,14 +79,14 @@ def _of_rollups(records: Records, width_s: int) -> Line:
 
 
 def _mean_p50(hops: Iterable[HopRollup]) -> float | None:
-    """The mean of the medians, weighted by hops; a median of 0 stands for none."""
-    known = [(hop.p50_us, hop.count) for hop in hops if hop.p50_us > 0]
+    """The mean of the medians, weighted by hops."""
+    known = [(hop.p50_us, hop.count) for hop in hops if hop.p50_us is not None]
     total = sum(count for _, count in known)
     return sum(p50 * count for p50, count in known) / total if total else None
 
 
 def _largest_p99(hops: Iterable[HopRollup]) -> float | None:
-    return max((float(hop.p99_us) for hop in hops if hop.p99_us > 0), default=None)
+    return max((float(hop.p99_us) for hop in hops if hop.p99_us is not None), default=None)
 
 
 def _of_node(records: Records, name: str) -> Chart:

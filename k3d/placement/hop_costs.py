@@ -27,7 +27,7 @@ def costs_from_hops(
     weight: dict[str, int] = {}
     summed: dict[str, int] = {}
     for hop in hops:
-        if hop.p50_us and hop.tier in pod.slots:
+        if hop.p50_us is not None and hop.tier in pod.slots:
             weight[hop.tier] = weight.get(hop.tier, 0) + hop.count
             summed[hop.tier] = summed.get(hop.tier, 0) + hop.p50_us * hop.count
     free = Costs(

@@ -78,11 +78,15 @@ def _hop(bucket_s: int, after: HopFigures, before: HopFigures) -> HopRollup:
         node="pod" if after.tier == "spark" else "station",
         count=after.hops - before.hops,
         sum_us=after.sum_us - before.sum_us,
-        p50_us=round(after.p50_us or 0),
-        p99_us=round(after.p99_us or 0),
+        p50_us=_whole(after.p50_us),
+        p99_us=_whole(after.p99_us),
         rows=after.rows - before.rows,
         compute_us=after.compute_us - before.compute_us,
     )
+
+
+def _whole(microseconds: float | None) -> int | None:
+    return None if microseconds is None else round(microseconds)
 
 
 def _tokens(bucket_s: int, now: EngineCounts, before: EngineCounts) -> list[TokenRollup]:

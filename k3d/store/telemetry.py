@@ -54,8 +54,9 @@ RETENTION = (
 class HopRollup:
     """The hops of one tier to one node within one bucket. Times in microseconds.
 
-    `bucket_s` is the bucket's start in Unix seconds. After buckets are merged p50_us is the mean
-    of theirs weighted by count, and p99_us the largest of theirs: an upper bound.
+    `bucket_s` is the bucket's start in Unix seconds. The percentiles are of hops of one row, None
+    when the bucket has none. After buckets are merged p50_us is the mean of theirs weighted by
+    count, and p99_us the largest of theirs: an upper bound.
     """
 
     bucket_s: int
@@ -63,8 +64,8 @@ class HopRollup:
     node: str
     count: int
     sum_us: int
-    p50_us: int
-    p99_us: int
+    p50_us: int | None
+    p99_us: int | None
     rows: int
     compute_us: int
 
@@ -85,8 +86,8 @@ PRAGMA application_id = {APPLICATION_ID};
 PRAGMA user_version = {VERSION};
 CREATE TABLE IF NOT EXISTS hop (
     span_s INTEGER NOT NULL, bucket_s INTEGER NOT NULL, tier TEXT NOT NULL, node TEXT NOT NULL,
-    count INTEGER NOT NULL, sum_us INTEGER NOT NULL, p50_us INTEGER NOT NULL,
-    p99_us INTEGER NOT NULL, rows INTEGER NOT NULL, compute_us INTEGER NOT NULL,
+    count INTEGER NOT NULL, sum_us INTEGER NOT NULL, p50_us INTEGER,
+    p99_us INTEGER, rows INTEGER NOT NULL, compute_us INTEGER NOT NULL,
     PRIMARY KEY (span_s, bucket_s, tier, node)
 ) STRICT, WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS token (
@@ -107,15 +108,26 @@ CREATE TABLE IF NOT EXISTS expert_use (
 ) STRICT
 """
 
+# Schema 1 had 0 for percentiles that are not known.
+_FROM_FIRST = """
+ALTER TABLE hop RENAME TO hop_of_first;
+{tables};
+INSERT INTO hop SELECT span_s, bucket_s, tier, node, count, sum_us, nullif(p50_us, 0),
+    nullif(p99_us, 0), rows, compute_us FROM hop_of_first;
+DROP TABLE hop_of_first
+"""
+
 _HOP = ", ".join(field.name for field in fields(HopRollup))
 _TOKEN = ", ".join(field.name for field in fields(TokenRollup))
 
 # The same hop or token bucket may be written again (a restart within it): the two are merged.
 _MERGE_HOP = """
 ON CONFLICT DO UPDATE SET
-    p50_us = (p50_us * count + excluded.p50_us * excluded.count)
-             / max(1, count + excluded.count),
-    p99_us = max(p99_us, excluded.p99_us), count = count + excluded.count,
+    p50_us = CASE WHEN p50_us IS NULL THEN excluded.p50_us WHEN excluded.p50_us IS NULL THEN p50_us
+             ELSE (p50_us * count + excluded.p50_us * excluded.count)
+                  / max(1, count + excluded.count) END,
+    p99_us = coalesce(max(p99_us, excluded.p99_us), p99_us, excluded.p99_us),
+    count = count + excluded.count,
     sum_us = sum_us + excluded.sum_us, rows = rows + excluded.rows,
     compute_us = compute_us + excluded.compute_us
 """
@@ -141,9 +153,11 @@ class TelemetryStore:
         try:
             with sentences(path):
                 connection.execute(f"PRAGMA max_page_count = {LARGEST_BYTES // PAGE_BYTES}")
-                check_version(schema_version(connection), path, newest=VERSION)
+                found = schema_version(connection)
+                check_version(found, path, newest=VERSION)
+            statements = _FROM_FIRST.format(tables=_TABLES) if found == 1 else _TABLES
             with write_transaction(connection, path):
-                for statement in _TABLES.split(";\n"):
+                for statement in statements.split(";\n"):
                     connection.execute(statement)
         except BaseException:
             connection.close()
@@ -214,7 +228,8 @@ class TelemetryStore:
         connection.execute(
             f"INSERT INTO hop (span_s, {_HOP}) "
             "SELECT ?2, bucket_s / ?2 * ?2, tier, node, sum(count), sum(sum_us), "
-            "sum(p50_us * count) / max(1, sum(count)), max(p99_us), sum(rows), sum(compute_us) "
+            "sum(p50_us * count) / max(1, sum(iif(p50_us IS NULL, 0, count))), max(p99_us), "
+            "sum(rows), sum(compute_us) "
             f"FROM hop WHERE span_s = ?1 AND bucket_s < ?3 GROUP BY 2, 3, 4 {_MERGE_HOP}",
             (span, coarser, before),
         )

@@ -9,6 +9,8 @@ import pytest
 
 from k3d.errors import ConfigError, NotFound, StoreError
 from k3d.store import telemetry
+from k3d.store.database import open_for_writing, write_transaction
+from k3d.store.paths import telemetry_path
 from k3d.store.telemetry import (
     RETENTION,
     HopRollup,
@@ -41,6 +43,50 @@ def test_two_rollups_of_one_bucket_are_merged(home: Path, store: TelemetryStore)
     store.record(hops=[replace(HOP, count=30, sum_us=6_000, p50_us=190, p99_us=250)])
     merged = read_hops(home)[0]
     assert (merged.count, merged.sum_us, merged.p50_us, merged.p99_us) == (40, 7_000, 165, 300)
+
+
+@pytest.mark.parametrize("known_first", [True, False])
+def test_percentiles_that_are_not_known_stay_so_and_count_for_nothing(
+    home: Path, store: TelemetryStore, known_first: bool
+) -> None:
+    unknown = replace(HOP, count=30, p50_us=None, p99_us=None)
+    store.record(hops=[replace(unknown, tier="hbm")])
+    for hop in (HOP, unknown) if known_first else (unknown, HOP):
+        store.record(hops=[hop])
+    store.record(hops=[replace(hop, bucket_s=10) for hop in (unknown, replace(HOP, tier="rtx"))])
+    read = {(hop.bucket_s, hop.tier): hop for hop in read_hops(home)}
+    assert (read[0, "hbm"].p50_us, read[0, "hbm"].p99_us) == (None, None)
+    assert (read[0, "spark"].count, read[0, "spark"].p50_us, read[0, "spark"].p99_us) == (
+        40, 90, 300,
+    )  # fmt: skip
+    store.roll_up(now_s=7_200)
+    read = {(hop.bucket_s, hop.tier): hop for hop in read_hops(home)}
+    assert (read[0, "spark"].p50_us, read[0, "hbm"].p50_us, read[0, "rtx"].p50_us) == (90, None, 90)
+
+
+def test_a_file_of_schema_1_is_brought_up_to_date(home: Path) -> None:
+    """There 0 stood for a percentile that was not known, and there were no frames."""
+    path = telemetry_path(home)
+    connection = open_for_writing(path, synchronous="NORMAL")
+    with write_transaction(connection, path):
+        connection.execute(
+            "CREATE TABLE hop (span_s INTEGER NOT NULL, bucket_s INTEGER NOT NULL, "
+            "tier TEXT NOT NULL, node TEXT NOT NULL, count INTEGER NOT NULL, "
+            "sum_us INTEGER NOT NULL, p50_us INTEGER NOT NULL, p99_us INTEGER NOT NULL, "
+            "rows INTEGER NOT NULL, compute_us INTEGER NOT NULL, "
+            "PRIMARY KEY (span_s, bucket_s, tier, node)) STRICT, WITHOUT ROWID"
+        )
+        for tier, p50_us in (("spark", 90), ("hbm", 0)):
+            connection.execute(
+                "INSERT INTO hop VALUES (10, 0, ?, 'spark-1', 10, 1000, ?, 0, 12, 700)",
+                (tier, p50_us),
+            )
+        connection.execute("PRAGMA user_version = 1")
+    connection.close()
+    for _ in range(2):
+        TelemetryStore.open_as_writer(home).close()
+    read = {hop.tier: (hop.count, hop.p50_us, hop.p99_us) for hop in read_hops(home)}
+    assert read == {"spark": (10, 90, None), "hbm": (10, None, None)}
 
 
 def test_age_makes_buckets_coarser_and_loses_no_count(home: Path, store: TelemetryStore) -> None:
