@@ -9,7 +9,7 @@ import pytest
 
 from k3d.errors import ConfigError, NotFound, StoreError
 from k3d.store import telemetry
-from k3d.store.database import open_for_writing, write_transaction
+from k3d.store.database import APPLICATION_ID, open_for_writing, write_transaction
 from k3d.store.paths import telemetry_path
 from k3d.store.telemetry import (
     RETENTION,
@@ -81,6 +81,7 @@ def test_a_file_of_schema_1_is_brought_up_to_date(home: Path) -> None:
                 "INSERT INTO hop VALUES (10, 0, ?, 'spark-1', 10, 1000, ?, 0, 12, 700)",
                 (tier, p50_us),
             )
+        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
         connection.execute("PRAGMA user_version = 1")
     connection.close()
     for _ in range(2):
