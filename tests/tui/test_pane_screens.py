@@ -13,7 +13,11 @@ import pytest
 from k3ctl.tui.app import ConsoleApp
 from k3ctl.tui.marks import ASCII, UNICODE, Marks
 from k3ctl.tui.screens import chat as chat_module
+from k3ctl.tui.screens.chat import Question
 from k3ctl.tui.screens.placement import PlacementPane
+from k3ctl.tui.widgets.expert_map import ExpertMap
+from k3ctl.tui.widgets.log_view import LogView
+from k3ctl.tui.widgets.row_table import RowTable
 from k3d.store.run_file import log_path
 from tests.tui.driven import StillSource, drive, opened, until
 from tests.tui.fake_station import FakeStation
@@ -103,7 +107,8 @@ async def at_rest(app: ConsoleApp, pilot: Any) -> list[str]:
 
 async def tiers(app: ConsoleApp, pilot: Any) -> None:
     await opened(app, pilot, "tiers", "2")
-    await shows(app, pilot, "x even" if app.size.width > 60 else "even")
+    await until(pilot, lambda: isinstance(app.focused, ExpertMap))
+    await shows(app, pilot, "never")
     await pilot.press("down", "right", "right")
 
 
@@ -115,13 +120,16 @@ async def tiers_by_tier(app: ConsoleApp, pilot: Any) -> None:
 
 async def expert(app: ConsoleApp, pilot: Any) -> None:
     await tiers(app, pilot)
-    await pilot.press("enter", "enter")
+    await pilot.press("enter")
+    await until(pilot, lambda: isinstance(app.focused, RowTable))
+    await pilot.press("enter")
     await shows(app, pilot, "held by")
 
 
 async def placement(app: ConsoleApp, pilot: Any) -> None:
     await opened(app, pilot, "placement", "3")
     await shows(app, pilot, "contiguous", "swapped since")
+    await until(pilot, lambda: isinstance(app.focused, RowTable))
     await pilot.press("a")
     await until(pilot, lambda: not app.query_one(PlacementPane)._weighing)
     await shows(app, pilot, "75.0 %")
@@ -147,11 +155,13 @@ async def banks(app: ConsoleApp, pilot: Any) -> None:
 async def events(app: ConsoleApp, pilot: Any) -> None:
     await opened(app, pilot, "events", "7")
     await shows(app, pilot, "spark-2 is back")
+    await until(pilot, lambda: isinstance(app.focused, LogView))
     await pilot.press("up")
 
 
 async def chat(app: ConsoleApp, pilot: Any) -> None:
     await opened(app, pilot, "chat", "8")
+    await until(pilot, lambda: isinstance(app.focused, Question))
     await pilot.press(*"What does ls do", "enter")
     await shows(app, pilot, "tokens/s")
 

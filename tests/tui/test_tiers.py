@@ -34,7 +34,7 @@ async def with_experts(app: ConsoleApp, pilot: Any) -> TiersPane:
     """The pane open and its experts there."""
     await opened(app, pilot, "tiers", "2")
     pane = pane_of(app)
-    await until(pilot, lambda: pane.experts is not None and app.focused is not None)
+    await until(pilot, lambda: pane.experts is not None and isinstance(app.focused, ExpertMap))
     await settled(pilot)
     return pane
 
@@ -195,6 +195,7 @@ def test_copies_the_expert_under_the_cursor_and_saves_the_tiers() -> None:
     async def body(app: ConsoleApp, pilot: Any) -> None:
         pane = await with_experts(app, pilot)
         await pilot.press("down", "right")
+        await shows(app, pilot, "layer 2, expert 1 ")
         chosen = pane.chosen()
         assert chosen is not None
         assert chosen.id == "2/1"

@@ -17,7 +17,7 @@ from k3ctl.client import swaps
 from k3ctl.client.candidates import Choice, choices, newest_trace, use_shares, weigh
 from k3ctl.client.experts import map_of_epoch
 from k3ctl.tui.deeds import Deed
-from k3ctl.tui.ink import Line, Span, line, quiet, strong
+from k3ctl.tui.ink import Line, Span, dimmed, line, quiet, strong
 from k3ctl.tui.pane import Pane
 from k3ctl.tui.screens import placement_view as view
 from k3ctl.tui.snapshot import Snapshot
@@ -158,8 +158,8 @@ class PlacementPane(Pane):
         )
 
     def _draw_top(self, width: int, _: int) -> Sequence[Line]:
-        frame = self.shown.frame
-        return view.top_lines(frame, self._document, self.console.marks, width)
+        lines = view.top_lines(self.shown.frame, self._document, self.console.marks, width)
+        return lines if self.shown.freshness == "fresh" else [dimmed(each) for each in lines]
 
     def _draw_deeds(self, width: int, _: int) -> Sequence[Line]:
         """The keys that change something: they are what this pane is for."""

@@ -13,7 +13,7 @@ from textual.widgets import ContentSwitcher
 from k3ctl.cli.table import count, percent
 from k3ctl.client.experts import Experts, expert_facts, experts_of, map_of_epoch
 from k3ctl.tui.chrome import age
-from k3ctl.tui.ink import Line, Span, line, quiet, strong
+from k3ctl.tui.ink import Line, Span, dimmed, line, quiet, strong
 from k3ctl.tui.pane import Chosen, Pane, Sheet
 from k3ctl.tui.screens.tiers_view import expert_lines, ink_of, pixel_line, tier_lines
 from k3ctl.tui.snapshot import Snapshot
@@ -93,6 +93,7 @@ class TiersPane(Pane):
         if frame is None or self.shown.number - self._asked_number < EVERY_FRAMES:
             return
         live, home, epoch, placed = console.live, console.home, frame.epoch, self._placed
+        before = self._data
 
         def fetch() -> tuple[HeatData, PlacementMap | None, str | None]:
             found = placed
@@ -104,7 +105,7 @@ class TiersPane(Pane):
                     document, reason = live.expert_use(), None
                 except K3Error as error:
                     reason = error.message
-            return HeatData.of(experts_of(found, document, reason)), found, reason
+            return HeatData.of(experts_of(found, document, reason), before), found, reason
 
         at_ms = frame.at_ms
         if console.ask("expert-use", fetch, lambda answer: self._take(answer, at_ms), self._fail):
@@ -144,7 +145,8 @@ class TiersPane(Pane):
         self.query_one("#tiers-foot", Drawing).redraw()
 
     def _draw_top(self, width: int, _: int) -> Sequence[Line]:
-        return tier_lines(self.shown.frame, self.console.marks, width)
+        lines = tier_lines(self.shown.frame, self.console.marks, width)
+        return lines if self.shown.freshness == "fresh" else [dimmed(each) for each in lines]
 
     def _draw_foot(self, width: int, _: int) -> Sequence[Line]:
         experts, heat = self.experts, self.query_one(ExpertMap)

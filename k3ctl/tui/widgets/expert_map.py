@@ -24,6 +24,8 @@ from k3ctl.tui.widgets.heat_map import (
     Pixels,
     Run,
     draw,
+    draw_axis,
+    draw_line,
     grid_for,
     tier_legend,
     tier_pixels_of,
@@ -48,7 +50,11 @@ class HeatData:
     tier_sums: list[list[array[int]]]
 
     @classmethod
-    def of(cls, experts: Experts) -> HeatData:
+    def of(cls, experts: Experts, before: HeatData | None = None) -> HeatData:
+        """Made from experts; what was made `before` serves again where they have not moved."""
+        same = before is not None and before.experts.tier_of == experts.tier_of
+        if same and before is not None and before.experts.count == experts.count:
+            return cls(experts, before.tier_sums)
         return cls(experts, tier_sums(experts.tier_of, experts.count, len(experts.tiers)))
 
 
@@ -90,6 +96,7 @@ class ExpertMap(Widget, can_focus=True):
         self._grid: Grid | None = None
         self._pixels: Pixels | None = None
         self._lines: list[Line] = []
+        self._line: int | None = None
 
     @property
     def look(self) -> Look:
@@ -174,39 +181,55 @@ class ExpertMap(Widget, can_focus=True):
         self.post_message(self.Moved())
 
     def on_focus(self) -> None:
-        self._redraw()
+        self.refresh()
 
     def on_blur(self) -> None:
-        self._redraw()
+        self.refresh()
 
     def _redraw(self) -> None:
+        """Draw what has changed: all of it for other experts, mode, size or look; else the lines
+        that the cursor left and came to."""
         data, (width, height) = self._data, self.size
         if data is None or not width or not height:
             self._grid, self._lines, self._made = None, [], None
             self.refresh()
             return
-        experts, look = data.experts, self.look
+        layers, look = data.experts.layers, self.look
         made = (id(data), self.mode, width, height, look)
         if made != self._made or self._pixels is None or self._grid is None:
-            grid = grid_for(len(experts.layers), experts.count, width, height, look)
+            grid = grid_for(len(layers), data.experts.count, width, height, look)
             self._made, self._grid, self._pixels = made, grid, self._painted(data, grid, look)
-        cursor = self._grid.pixel(self.position, self.expert)
-        old, self._lines = (
-            self._lines,
-            draw(self._grid, self._pixels, experts.layers, look, cursor),
-        )
-        if len(old) != len(self._lines):
+            self._line = None
+            self._lines = draw(grid, self._pixels, layers, look)
             self.refresh()
-            return
-        changed = [Region(0, y, width, 1) for y, line in enumerate(self._lines) if line != old[y]]
-        if changed:
-            self.refresh(*changed)
+        grid, pixels = self._grid, self._pixels
+        cursor = grid.pixel(self.position, self.expert)
+        line = cursor[0] // 2 if grid.halved else cursor[0]
+        for each in {self._line, line} - {None}:
+            self._put(each, draw_line(grid, pixels, layers, look, each, cursor))
+        self._line = line
+        if grid.axis:
+            self._put(grid.lines, draw_axis(grid, look, cursor))
+
+    def _put(self, y: int, line: Line) -> None:
+        """Show a line at a height, if it is another than before."""
+        if y == len(self._lines) or line != self._lines[y]:
+            self._lines[y : y + 1] = [line]
+            self.refresh(Region(0, y, self.size.width, 1))
 
     def _painted(self, data: HeatData, grid: Grid, look: Look) -> Pixels:
         experts = data.experts
         if self.mode == "use" and experts.use_sums is not None:
             return use_pixels(use_levels(experts.use_sums, grid), look)
         return tier_pixels_of(tier_pixels(data.tier_sums, grid), experts.tiers)
+
+    def render_lines(self, crop: Region) -> list[Strip]:
+        made = self._made
+        if self._data is not None and (made is None or made[2:4] != tuple(self.size)):
+            # A first size may come without an event.
+            self._redraw()
+            self.post_message(self.Moved())
+        return super().render_lines(crop)
 
     def render_line(self, y: int) -> Strip:
         width, base = self.size.width, self.rich_style

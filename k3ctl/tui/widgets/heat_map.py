@@ -91,18 +91,31 @@ def draw(
 ) -> list[Line]:
     """The lines of a map with its axes. `layers` are model layer numbers by position; `cursor` is
     a pixel of the grid as (row, column)."""
-    lines = []
-    for line in range(grid.lines):
-        first = 2 * line if grid.halved else line
-        rows = range(first, min(grid.height, first + (2 if grid.halved else 1)))
-        at = cursor if cursor is not None and cursor[0] in rows else None
-        mark = " " if at is None else MARKS[look][0]
-        gutter = Run(f"{mark}{layers[grid.rows[first]]:>3} "[-GUTTER:], "accent" if at else "quiet")
-        cells = _halves(grid, pixels, rows, at) if grid.halved else _cells(grid, pixels, line, at)
-        lines.append((gutter, *cells))
-    if grid.axis:
-        lines.append((Run(_axis(grid, MARKS[look][1], cursor), "quiet"),))
-    return lines
+    lines = [draw_line(grid, pixels, layers, look, at, cursor) for at in range(grid.lines)]
+    return [*lines, draw_axis(grid, look, cursor)] if grid.axis else lines
+
+
+def draw_line(
+    grid: Grid,
+    pixels: Pixels,
+    layers: Sequence[int],
+    look: Look,
+    line: int,
+    cursor: tuple[int, int] | None,
+) -> Line:
+    """One line of pixels, which depends on the cursor only where that is on it."""
+    first = 2 * line if grid.halved else line
+    rows = range(first, min(grid.height, first + (2 if grid.halved else 1)))
+    at = cursor if cursor is not None and cursor[0] in rows else None
+    mark = " " if at is None else MARKS[look][0]
+    gutter = Run(f"{mark}{layers[grid.rows[first]]:>3} "[-GUTTER:], "accent" if at else "quiet")
+    cells = _halves(grid, pixels, rows, at) if grid.halved else _cells(grid, pixels, line, at)
+    return (gutter, *cells)
+
+
+def draw_axis(grid: Grid, look: Look, cursor: tuple[int, int] | None) -> Line:
+    """Expert numbers below the map."""
+    return (Run(_axis(grid, MARKS[look][1], cursor), "quiet"),)
 
 
 def use_legend(look: Look, grid: Grid, width: int) -> Line:

@@ -71,6 +71,7 @@ class LogView(ScrollView, can_focus=True, inherit_bindings=False):
         self._least = 0
         self._source: str | None = None
         self._until_s: float | None = None
+        self._fitted_to = 0
 
     @property
     def entries(self) -> Sequence[Entry]:
@@ -203,6 +204,13 @@ class LogView(ScrollView, can_focus=True, inherit_bindings=False):
         self._put(at)
 
     # Painting
+
+    def render_lines(self, crop: Region) -> list[Strip]:
+        if self.size.height != self._fitted_to:
+            # A first size may come without an event.
+            self._fitted_to = self.size.height
+            self.call_later(self._keep_in_view)
+        return super().render_lines(crop)
 
     def render_line(self, y: int) -> Strip:
         width, base = self.size.width, self.rich_style
