@@ -99,16 +99,15 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def choices(home: Path) -> list[Choice]:
-    """Every policy and every map of a home, each once, by name. One that cannot be read is there
-    with its reason."""
+    """Every policy and every map in a home, each once, by name. One that cannot be read is there
+    with its reason. Maps that were planned for a look are their policies' and not listed."""
     found: dict[str, Choice] = {}
     for directory in policy_directories("placement", home):
         for path in sorted(directory.glob("*.toml")):
             found.setdefault(path.stem, _policy(path.stem, home))
-    for directory in (home, maps_directory(home)):
-        for path in sorted(directory.glob(f"*{MAP_SUFFIX}")):
-            if _is_map(path):
-                found.setdefault(str(path), Choice(str(path), "map", "a map", False))
+    for path in sorted(home.glob(f"*{MAP_SUFFIX}")):
+        if _is_map(path):
+            found.setdefault(str(path), Choice(str(path), "map", "a map", False))
     return sorted(found.values(), key=lambda choice: (choice.kind == "map", choice.name))
 
 

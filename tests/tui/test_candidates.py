@@ -69,8 +69,10 @@ def trace(home: Path) -> Path:
 
 def test_every_policy_and_map_is_a_choice_once(home: Path, served: PlacementMap) -> None:
     maps_directory(home).mkdir()
-    mine = maps_directory(home) / "mine.json"
-    mine.write_bytes(served.to_json())
+    looked_at = maps_directory(home) / "hot-cold.json"
+    mine = home / "mine.json"
+    for path in (looked_at, mine):
+        path.write_bytes(served.to_json())
     (home / "other.json").write_text("{}")
     (home / "policies" / "placement").mkdir(parents=True)
     (home / "policies" / "placement" / "broken.toml").write_text("policy = 3")
@@ -79,6 +81,7 @@ def test_every_policy_and_map_is_a_choice_once(home: Path, served: PlacementMap)
     assert not found["contiguous"].traced
     assert found["hot-cold"].traced
     assert found[str(mine)].kind == "map"
+    assert str(looked_at) not in found
     assert str(home / "other.json") not in found
     assert "broken.toml" in (found["broken"].reason or "")
 

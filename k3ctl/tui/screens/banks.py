@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -183,7 +184,8 @@ class BanksPane(Pane):
         for name, value in bank.items():
             if name in ("node", "file"):
                 continue
-            lines.append(line(pad((quiet(name.replace("_", " ")),), 14), _shown(name, value)))
+            words = name.removesuffix("_s").replace("_", " ")
+            lines.append(line(pad((quiet(words),), 14), _shown(name, value)))
         return lines
 
     # Keys
@@ -274,6 +276,10 @@ def _shown(name: str, value: Any) -> str:
         return "-"
     if name == "bytes":
         return f"{count(value)} ({size(value)})"
+    if name.endswith("age_s"):
+        return _age(value)
+    if name == "verified_s":
+        return f"{datetime.fromtimestamp(value).astimezone():%Y-%m-%d %H:%M:%S %Z}"
     return value if isinstance(value, str) else json.dumps(value)
 
 
