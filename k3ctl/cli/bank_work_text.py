@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import PurePath
 from typing import Any
 
 from k3ctl.cli.bank_columns import BUILT, LISTED, PLANNED, STAGED, VERIFIED
@@ -97,7 +98,8 @@ def scrub_lines(document: Document) -> list[str]:
         return [words]
     words += f", {size(document['bytes'])} read in {seconds(document['time_s'])}"
     if document["rounds"]:
-        words += f"; {count(document['rounds'])} banks read through"
+        banks = "bank" if document["rounds"] == 1 else "banks"
+        words += f"; {count(document['rounds'])} {banks} read through"
     return [*wrapped(f"measured; {words}"), *_damage_lines(document)]
 
 
@@ -151,7 +153,8 @@ def _damage_lines(document: Document) -> list[str]:
         became = (
             "repaired" if damage["repaired"] else damage["unrepaired_because"] or "not repaired"
         )
-        lines += wrapped(f"{_damage(damage)}: {became}")
+        named = {**damage, "file": PurePath(damage["file"]).name}  # its node says where it lies
+        lines += wrapped(f"{_damage(named)}: {became}")
     more = len(document["damages"]) - MOST_NAMED
     return (
         ["", *lines, *([f"and {more} more; --json has all"] if more > 0 else [])] if lines else []

@@ -35,9 +35,11 @@ def _command(context: click.Context) -> str:
     words = [context.command_path]
     for parameter in context.command.params:
         value = context.params.get(parameter.name or "")
-        if value is None or not isinstance(parameter, click.Option):
+        if value is None or value == ():
             continue
-        if isinstance(value, bool):
+        if not isinstance(parameter, click.Option):
+            words += map(str, value) if isinstance(value, tuple) else [str(value)]
+        elif isinstance(value, bool):
             words += parameter.opts[:1] if value else parameter.secondary_opts[:1]
         else:
             listed = ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
