@@ -34,3 +34,11 @@ def test_the_picture_has_its_words_inside_and_colours_for_dark_and_light() -> No
         assert 0 < float(text.attrib["y"]) < height
     assert "prefers-color-scheme: dark" in PICTURE.read_text()
     assert picture.attrib["aria-label"]
+
+
+def test_the_picture_of_the_console_is_one_and_loads_nothing_from_elsewhere() -> None:
+    text = PAGE.with_name("console.svg").read_text()
+    words = " ".join("".join(ET.fromstring(text).itertext()).replace("\xa0", " ").split())
+    for word in ("Overview", "healthy", "tokens/s", "spark-1"):
+        assert word in words
+    assert re.findall(r"url\([^#)][^)]*\)|href=\"[^#][^\"]*\"", text) == []
