@@ -32,8 +32,9 @@ def top_line(snapshot: Snapshot, marks: Marks, width: int) -> Line:
     if frame is None:
         return spread(line(strong(" k3pod")), source, width, marks.more)
     gap = f"  {marks.separator}  "
+    lost = Span(f" {marks.states['unknown']}", "warn") if snapshot.freshness == "lost" else ""
     pieces = [
-        line(" ", strong(frame.pod), "  ", marks.state(frame.state)),
+        line(" ", strong(frame.pod), "  ", marks.state(frame.state), lost),
         line(quiet("epoch "), f"{frame.epoch}", quiet(" of "), frame.placement),
         line(quiet("model "), frame.model, f" {frame.dtype}"),
         line(quiet("up "), age(frame.uptime_s)),

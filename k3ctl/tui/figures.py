@@ -11,7 +11,7 @@ from k3ctl.tui.marks import Marks
 
 HOT_C = 85.0
 WARM_C = 75.0
-HEADROOM = 1.4
+HEADROOM = 1.6
 
 __all__ = ["amount", "bar", "curve", "duration_us", "heat_ink", "rate", "share", "size", "watts"]
 
@@ -53,7 +53,7 @@ def celsius(temperature_c: float | None, marks: Marks) -> Line:
     return line(Span(hot + marks.celsius(temperature_c), heat_ink(temperature_c)))
 
 
-def curve(values: Sequence[float | None], width: int, marks: Marks, ink: Ink = "accent") -> Line:
+def curve(values: Sequence[float | None], width: int, marks: Marks, ink: Ink = "curve") -> Line:
     """A sparkline of exactly `width` columns, the newest at the right, with room above it."""
     most = max((value for value in values[-width:] if value is not None), default=0.0)
     drawn = sparkline(values, width, marks.ascii, most=most * HEADROOM or None)

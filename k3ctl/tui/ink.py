@@ -12,13 +12,14 @@ from typing import Literal, NamedTuple
 from rich.cells import cell_len, set_cell_size
 
 Ink = Literal[
-    "plain", "quiet", "strong", "title", "accent", "good", "warn", "bad", "rule", "here",
+    "plain", "quiet", "strong", "title", "accent", "good", "warn", "bad", "rule", "here", "curve",
     "heat-1", "heat-2", "heat-3", "heat-4", "heat-5",
     "hbm", "rtx", "grace", "spark",
 ]  # fmt: skip
 """plain: text; quiet: labels, units, what is old; strong: figures that matter; title: headings;
-accent: what can be acted on, and curves; good, warn, bad: states; rule: lines between things;
-here: the pane that is open; heat-1 to heat-5: little to much; hbm, rtx, grace, spark: tiers."""
+accent: what can be acted on, and big curves; curve: small ones; good, warn, bad: states;
+rule: lines between things; here: the pane that is open; heat-1 to heat-5: little to much;
+hbm, rtx, grace, spark: tiers."""
 
 
 class Span(NamedTuple):

@@ -10,7 +10,7 @@ from textual.app import ComposeResult
 from textual.binding import ActiveBinding, Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.dom import DOMNode
-from textual.screen import ModalScreen
+from textual.screen import ModalScreen, Screen
 
 from k3ctl.tui.chrome import key_name
 from k3ctl.tui.ink import BLANK, Line, Span, beside, heading, line, wrap
@@ -19,6 +19,12 @@ from k3ctl.tui.widgets.drawing import Drawing
 
 LAST = {"keys": 1, "quit": 2}
 """How late the foot shows what always has to be there."""
+WORDS = {
+    "app.focus_next": "next part of the pane",
+    "app.focus_previous": "part before",
+    "screen.copy_text": "copy what is selected",
+}
+"""What Textual's own actions are called here."""
 
 
 @dataclass(frozen=True)
@@ -39,8 +45,12 @@ def key_help(active: Iterable[ActiveBinding], everywhere: DOMNode) -> tuple[
         binding = each.binding
         if not each.enabled or not binding.description or binding.system:
             continue
-        group = anywhere if each.node is everywhere else here
-        names, _ = group.setdefault((each.node, binding.action), ([], binding.description))
+        if binding.key.startswith("super+"):
+            continue  # another name of a key that is listed
+        everybodys = each.node is everywhere or isinstance(each.node, Screen)
+        group = anywhere if everybodys else here
+        words = WORDS.get(binding.action, binding.description)
+        names, _ = group.setdefault((each.node, binding.action), ([], words))
         name = key_name(binding)
         if name not in names:
             names.append(name)
@@ -97,7 +107,8 @@ class KeysScreen(ModalScreen[None]):
                 lines.append(BLANK)
         if self._words:
             lines.append(heading("What it shows", width, rule=self._marks.rule))
-            for paragraph in self._words.strip().split("\n\n"):
+            for number, paragraph in enumerate(self._words.strip().split("\n\n")):
+                lines += [BLANK] * bool(number)
                 lines += wrap(" ".join(paragraph.split()), width)
         return lines
 

@@ -20,7 +20,7 @@ THEMES = ("k3-dark", "k3-light", "ansi", "mono")
 _DARK = {
     "plain": "#c9d1dc", "quiet": "#77839a", "strong": "bold #eef2f8", "title": "bold #a9b8d4",
     "accent": "#8aaef2", "good": "#5cbfae", "warn": "#e6ae5c", "bad": "bold #f27d62",
-    "rule": "#2b3444", "here": "bold #eef2f8 on #26324a",
+    "rule": "#2b3444", "here": "bold #eef2f8 on #26324a", "curve": "#46608f",
     "heat-1": "#33456a", "heat-2": "#3f6fa6", "heat-3": "#4fa3b8", "heat-4": "#d9b15f",
     "heat-5": "bold #f2845f",
     "hbm": "#e6ae5c", "rtx": "#b79df0", "grace": "#5cbfae", "spark": "#8aaef2",
@@ -28,7 +28,7 @@ _DARK = {
 _LIGHT = {
     "plain": "#2a3140", "quiet": "#6b7688", "strong": "bold #0d1320", "title": "bold #3b4f78",
     "accent": "#2456b8", "good": "#0b7568", "warn": "#9a5b00", "bad": "bold #b3321a",
-    "rule": "#cfd6e0", "here": "bold #0d1320 on #d6e1f5",
+    "rule": "#cfd6e0", "here": "bold #0d1320 on #d6e1f5", "curve": "#9db4dc",
     "heat-1": "#b9c8e4", "heat-2": "#7fa3d6", "heat-3": "#2f8ba3", "heat-4": "#b07a14",
     "heat-5": "bold #b3321a",
     "hbm": "#9a5b00", "rtx": "#6a45b8", "grace": "#0b7568", "spark": "#2456b8",
@@ -36,14 +36,14 @@ _LIGHT = {
 _ANSI = {
     "plain": "", "quiet": "bright_black", "strong": "bold", "title": "bold blue",
     "accent": "blue", "good": "cyan", "warn": "yellow", "bad": "bold red", "rule": "bright_black",
-    "here": "bold reverse",
+    "here": "bold reverse", "curve": "blue",
     "heat-1": "bright_black", "heat-2": "blue", "heat-3": "cyan", "heat-4": "yellow",
     "heat-5": "bold red",
     "hbm": "yellow", "rtx": "magenta", "grace": "cyan", "spark": "blue",
 }  # fmt: skip
 _MONO = {
     "plain": "", "quiet": "dim", "strong": "bold", "title": "bold", "accent": "", "good": "",
-    "warn": "bold", "bad": "bold reverse", "rule": "dim", "here": "bold reverse",
+    "warn": "bold", "bad": "bold reverse", "rule": "dim", "here": "bold reverse", "curve": "dim",
     "heat-1": "dim", "heat-2": "dim", "heat-3": "", "heat-4": "bold", "heat-5": "bold reverse",
     "hbm": "bold", "rtx": "", "grace": "", "spark": "dim",
 }  # fmt: skip

@@ -10,7 +10,7 @@ import pytest
 from k3ctl.tui.app import ConsoleApp
 from k3ctl.tui.deeds import Deed
 from k3ctl.tui.dialogs import ConfirmDialog
-from k3ctl.tui.keys import KeysScreen
+from k3ctl.tui.keys import WORDS, KeysScreen
 from k3ctl.tui.panes_list import PANES
 from k3ctl.tui.widgets.row_table import RowTable
 from k3ctl.tui.writing import WriteGuard
@@ -260,7 +260,7 @@ def test_cancelling_a_request_shows_the_line_and_wants_more_than_enter() -> None
         await until(pilot, lambda: isinstance(app.screen, ConfirmDialog))
         await pilot.press("right", "enter")
         await until(pilot, lambda: source.cancelled == ["req-002"])
-        await until(pilot, lambda: "request req-002 is cancelled" in text_of(app))
+        await until(pilot, lambda: "request req-002 ends before" in text_of(app))
 
     drive(body, pod=POD, source=source)
 
@@ -344,9 +344,10 @@ def test_keys_are_generated_from_the_bindings_in_force() -> None:
             app.pane.focus_first()
             await settled(pilot)
             bound = {
-                each.binding.description
+                WORDS.get(each.binding.action, each.binding.description)
                 for each in app.screen.active_bindings.values()
                 if each.enabled and each.binding.description and not each.binding.system
+                if not each.binding.key.startswith("super+")
             }
             await app.run_action("keys")
             await until(pilot, lambda: isinstance(app.screen, KeysScreen))

@@ -106,12 +106,12 @@ class LanesPane(Pane):
             return
         self.console.carry_out(
             Deed(
-                title="Cancel a request",
+                title="End a request",
                 command=f"k3ctl lanes cancel {row.key}",
                 sentence=f"Request {row.key} ends now. What it has written is sent; its lane and "
                 "pages are free for others. The client sees an error.",
                 call=partial(_cancel, live, row.key),
-                confirm="Cancel it",
+                confirm="End it",
             )
         )
 
@@ -128,7 +128,7 @@ class LanesPane(Pane):
 
 def _cancel(live: object, lane: str) -> str:
     live.cancel(lane)  # type: ignore[attr-defined]
-    return f"request {lane} is cancelled"
+    return f"request {lane} ends before its next pass"
 
 
 def lane_lines(lane: LaneFrame, marks: Marks, width: int) -> list[Line]:

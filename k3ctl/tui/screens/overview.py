@@ -10,7 +10,7 @@ from textual.binding import Binding, BindingType
 from textual.containers import Container, Vertical
 
 from k3ctl.tui.chart_lines import FIGURES, chart_lines
-from k3ctl.tui.ink import BLANK, Line, Span, beside, heading, line, quiet
+from k3ctl.tui.ink import BLANK, Line, Span, beside, heading, line, quiet, wrap
 from k3ctl.tui.marks import STATE_INKS, Marks
 from k3ctl.tui.pane import Pane
 from k3ctl.tui.screens.overview_tiles import tile_lines
@@ -28,6 +28,7 @@ COLUMNS = (
 )
 SEVERITIES = ("alert", "warning", "note")
 LEAST_CHART = 8
+WORDS_LINES = 4
 TWO_ACROSS, TWO_DOWN = 170, 28
 
 
@@ -39,10 +40,12 @@ class OverviewPane(Pane):
     OverviewPane #middle { layout: vertical; height: 1fr; }
     OverviewPane #attention-side { height: 1fr; }
     OverviewPane #attention-title { height: 1; }
+    OverviewPane #attention-words { display: none; padding: 1 0 0 2; }
     OverviewPane #chart { height: 0; }
     OverviewPane.beside #middle { layout: horizontal; }
     OverviewPane.beside #map { width: 3fr; height: 1fr; }
     OverviewPane.beside #attention-side { width: 2fr; padding: 0 0 0 3; }
+    OverviewPane.beside #attention-words { display: block; }
     OverviewPane.chart-only #tiles, OverviewPane.chart-only #middle { display: none; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -72,6 +75,7 @@ class OverviewPane(Pane):
                     COLUMNS, lambda: self.console.marks, nothing="", headed=False,
                     id="attention",
                 )  # fmt: skip
+                yield Drawing(self._draw_attention, id="attention-words")
         yield Drawing(self._draw_chart, id="chart")
 
     def show(self, snapshot: Snapshot) -> None:
@@ -107,6 +111,10 @@ class OverviewPane(Pane):
         else:
             self.console.say(event.row.values[3] or event.row.values[2])
 
+    def on_row_table_moved(self, event: RowTable.Moved) -> None:
+        event.stop()
+        self.query_one("#attention-words", Drawing).redraw()
+
     def action_chart_only(self) -> None:
         self.toggle_class("chart-only")
         self._arrange()
@@ -135,9 +143,14 @@ class OverviewPane(Pane):
             widget = self.query_one(f"#{name}")
             if widget.styles.height is None or widget.styles.height.value != lines:
                 widget.styles.height = lines
+        rows = len(frame.attention)
+        table = self.query_one("#attention")
         if self.wide:
+            table.styles.height = max(0, min(rows, plan.get("middle", 0) - 1 - WORDS_LINES))
             self.query_one("#map").styles.height = "1fr"
             self.query_one("#attention-side").styles.height = "1fr"
+        else:
+            table.styles.height = "1fr"
 
     def _draw_tiles(self, width: int, height: int) -> list[Line]:
         frame = self.shown.frame
@@ -159,10 +172,23 @@ class OverviewPane(Pane):
     def _draw_attention_title(self, width: int, _height: int) -> list[Line]:
         frame, marks = self.shown.frame, self.console.marks
         count = 0 if frame is None else len(frame.attention)
+        if frame is None or self.shown.freshness == "lost":
+            unknown = Span(f"{marks.states['unknown']} not known now", "warn")
+            return [heading("Needs attention", width, line(unknown), marks.rule)]
         if not count:
             calm = Span(f"{marks.states['healthy']} nothing", "good")
             return [heading("Needs attention", width, line(calm), marks.rule)]
         return [heading("Needs attention", width, line(f"{count}"), marks.rule)]
+
+    def _draw_attention(self, width: int, height: int) -> list[Line]:
+        """The row under the cursor in full, and the command that shows or mends it."""
+        row = self.query_one("#attention", RowTable).row
+        if row is None:
+            return []
+        _, subject, sentence, command = row.values
+        words = sentence if sentence.startswith(subject) else f"{subject}: {sentence}"
+        lines = wrap(words, width)
+        return [*lines, line(quiet("$ "), Span(command, "accent"))] if command else lines
 
     def _draw_chart(self, width: int, height: int) -> list[Line]:
         trail, marks = self.console.trail, self.console.marks
@@ -207,7 +233,7 @@ def plan_heights(
         return {"tiles": tiles, "middle": middle, "chart": chart}
     attention = 1 + min(found, max(1, room // 4)) if found else 1
     whole = 1 + tree <= room - attention
-    map_lines = min(room, 1 + (tree if whole else field))
+    map_lines = min(room - attention, 1 + (tree if whole else field))
     chart = room - map_lines - attention
     if chart < LEAST_CHART:
         attention, chart = max(1, room - map_lines), 0

@@ -84,13 +84,13 @@ def _tier_line(tier: TierFrame, trail: Trail, marks: Marks, width: int, branch: 
     return line(
         head,
         bar(tier.hit_share, gauge, marks, ink),
-        quiet("  p50"), p50, _curve(trail.tier(tier.name, "p50", half), half, marks, ink),
-        quiet("  p99"), p99, _curve(trail.tier(tier.name, "p99", half), half, marks, ink),
+        quiet("  p50"), p50, _curve(trail.tier(tier.name, "p50", half), half, marks),
+        quiet("  p99"), p99, _curve(trail.tier(tier.name, "p99", half), half, marks),
     )  # fmt: skip
 
 
-def _curve(values: Sequence[float | None], width: int, marks: Marks, ink: Ink) -> Line:
-    return line(" ", curve(values, width - 1, marks, ink)) if width > 4 else ()
+def _curve(values: Sequence[float | None], width: int, marks: Marks) -> Line:
+    return line(" ", curve(values, width - 1, marks)) if width > 4 else ()
 
 
 def _node_line(

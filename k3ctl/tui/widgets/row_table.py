@@ -52,7 +52,7 @@ class Row:
     old: bool = False
 
 
-class RowTable(ScrollView, can_focus=True):
+class RowTable(ScrollView, can_focus=True, inherit_bindings=False):
     """Rows that are set as a whole, every time, and reconciled by key."""
 
     DEFAULT_CSS = """
@@ -116,7 +116,8 @@ class RowTable(ScrollView, can_focus=True):
         self._sort: int | None = None
         self._reverse = False
         self._needs = [width_of((Span(column.title),)) for column in self.columns]
-        self._widths: list[int] = []
+        self._widths = [0] * len(self.columns)
+        self._fitted_to = 0
 
     # What it holds
 
@@ -129,6 +130,11 @@ class RowTable(ScrollView, can_focus=True):
     def row(self) -> Row | None:
         """The row under the cursor."""
         return None if self._cursor is None else self._all.get(self._cursor)
+
+    @property
+    def _room(self) -> int:
+        """Columns beside the scroll bar."""
+        return self.scrollable_content_region.width
 
     @property
     def filter(self) -> Filter | None:
@@ -196,18 +202,23 @@ class RowTable(ScrollView, can_focus=True):
         for line in range(min(self.size.height - self._head, len(rows) - top)):
             number = top + line
             if old[number] != rows[number] or old_keys[number] != keys[number]:
-                self.refresh(Region(0, line + self._head, self.size.width, 1))
+                self.refresh(Region(0, line + self._head, self._room, 1))
 
     def _lay_out(self) -> bool:
         """Fit the columns into the width; whether that changed anything."""
-        size = Size(self.size.width, len(self._rows) + self._head)
+        size = Size(self._room, len(self._rows) + self._head)
         if size != self.virtual_size:
             self.virtual_size = size
+        return self._fit()
+
+    def _fit(self) -> bool:
+        """Widths for the room there is; a scroll bar that came or went has changed it."""
+        self._fitted_to = self._room
         needs = list(self._needs)
         if self._sort is not None:  # room for the mark behind the title
             title = self.columns[self._sort].title
             needs[self._sort] = max(needs[self._sort], width_of((Span(title),)) + 1)
-        widths = fitted(self.columns, needs, self.size.width - CURSOR_COLUMNS)
+        widths = fitted(self.columns, needs, self._room - CURSOR_COLUMNS)
         if widths == self._widths:
             return False
         self._widths = widths
@@ -242,7 +253,7 @@ class RowTable(ScrollView, can_focus=True):
     def _refresh_row(self, index: int) -> None:
         y = index - round(self.scroll_offset.y) + self._head
         if self._head <= y < self.size.height:
-            self.refresh(Region(0, y, self.size.width, 1))
+            self.refresh(Region(0, y, self._room, 1))
 
     def _keep_in_view(self) -> None:
         index, top = self._index(), round(self.scroll_offset.y)
@@ -293,7 +304,9 @@ class RowTable(ScrollView, can_focus=True):
     # Painting
 
     def render_line(self, y: int) -> Strip:
-        width, base = self.size.width, self.rich_style
+        width, base = self._room, self.rich_style
+        if width != self._fitted_to:
+            self._fit()
         if y < self._head:
             return strip_of(self._header(), width, base, self.app.theme)
         index = y - self._head + round(self.scroll_offset.y)
