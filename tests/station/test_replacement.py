@@ -182,7 +182,9 @@ def test_without_a_policy_the_pod_waits_until_it_is_asked(
         return json.loads(captured.out if code == 0 else captured.err.splitlines()[-1])
 
     wanted = pod.ids(prompt_ids=PROMPT, max_tokens=16)
-    assert "no spark of the pod is lost" in k3ctl("placement", "replace", code=10)["message"]
+    assert (
+        "no spark that holds experts is lost" in k3ctl("placement", "replace", code=10)["message"]
+    )
     before = homes(pod)
     end(pod, "spark-1")
     pod.wait("the loss", stands(pod, "waiting"))
