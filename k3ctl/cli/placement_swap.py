@@ -99,12 +99,12 @@ def rollback(invocation: Invocation, **options: Any) -> int:
 @_change_options
 @click.pass_obj
 def replace(invocation: Invocation, **options: Any) -> int:
-    """Serve without the sparks, after one of them was lost.
+    """Serve without a spark that was lost.
 
     What was on the sparks is placed in spare slots of the Station's tiers, read from the
-    Station's bank; where there is no room, the answer says how many slots are short. A pod
-    description with [replacement] after_s does it by itself. When the spark is back:
-    placement rollback.
+    Station's bank. Where those do not suffice, sparks that are left hold larger slices; where
+    these do not either, the answer says how many slots are short. A pod description with
+    [replacement] after_s does it by itself. When the spark is back: placement rollback.
     """
     from k3ctl.client.swaps import ask_for_replacement
 

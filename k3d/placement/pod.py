@@ -86,7 +86,8 @@ class Replacement(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     """What happens without being asked when a spark is lost, and every expert on the sparks with
     it. Left out, the pod waits for it: `k3ctl placement replace` does it when asked.
 
-    after_s: seconds without it until its experts are placed in spare slots of other tiers.
+    after_s: seconds without it until its experts are placed in spare slots of other tiers, or in
+    larger slices on sparks that are left.
     return_after_s: seconds that all sparks are back until their experts return to them.
     """
 
