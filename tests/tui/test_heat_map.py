@@ -61,18 +61,13 @@ def test_pixels_sum_to_all_uses() -> None:
 
 
 def test_levels_are_multiples_of_an_even_share() -> None:
-    # Ten experts with 100 uses: an even share is 10.
-    sums = running_sums([[0, 1, 4, 5, 9, 10, 19, 20, 39, 40]])
-    even = sum([0, 1, 4, 5, 9, 10, 19, 20, 39, 40]) / 10
-    grid = lay_out(1, 10, 10, 2, halves=False)
-    levels = list(use_levels(sums, grid)[0])
-    steps = [0.5, 1, 2, 4]
-    wanted = [
-        0 if not use else 1 + sum(use >= step * even for step in steps)
-        for use in (0, 1, 4, 5, 9, 10, 19, 20, 39, 40)
-    ]
-    assert levels == wanted
-    assert max(levels) < LEVELS
+    # Fifteen experts with 150 uses: an even share is 10, and a level begins with its multiple.
+    levels = {0: 0, 4: 1, 5: 2, 9: 2, 10: 3, 19: 3, 20: 4, 39: 4, 40: 5}
+    counted = [*levels, 4, 0, 0, 0, 0, 0]
+    assert sum(counted) == 10 * len(counted)
+    found = use_levels(running_sums([counted]), lay_out(1, 15, 15, 2, halves=False))[0]
+    assert list(found[: len(levels)]) == [*levels.values()]
+    assert max(found) < LEVELS
 
 
 def test_a_pixel_of_several_experts_has_their_mean() -> None:
@@ -94,6 +89,12 @@ def test_a_pixel_has_the_tier_that_most_of_its_experts_have() -> None:
     assert list(pixels[0]) == [2 * 1, 2 * 2 + 1]
     lines = draw(lay_out(1, 6, 2, 2, halves=False), tier_pixels_of(pixels, TIERS), [3], "unicode")
     assert text_of(lines[0]).endswith(" rG")
+
+
+def test_a_tier_has_a_pixel_of_several_layers_to_itself() -> None:
+    # Two layers and four experts in one line of two pixels: the first is all rtx.
+    sums = tier_sums(bytes([1, 1, 0, 2, 1, 1, 2, 2]), 4, len(TIERS))
+    assert list(tier_pixels(sums, lay_out(2, 4, 2, 1, halves=False))[0]) == [2 * 1 + 1, 2 * 2]
 
 
 def test_tiers_have_letters_of_their_own() -> None:
