@@ -23,6 +23,7 @@ from k3d.fabric.facts import StagedBank
 MOST_IGNORED = 3
 """Banks of no use that a handshake names; the log has all."""
 MOST_REASON = 240
+"""ASCII characters, so that a handshake's frame always holds what is said."""
 AHEAD_BYTES = 8 * 2**20
 """What the disk reads while a record is hashed."""
 
@@ -57,10 +58,10 @@ class StagedSlices:
         self._served = served
         usable, ignored = self._find(served)
         records = max((len(bank.order) for bank in usable), default=0)
-        file = usable[0].path.name if usable else None
+        file = _plain(usable[0].path.name) if usable else None
         for bank in usable:
             bank.close()
-        few = tuple(reason[:MOST_REASON] for reason in ignored[:MOST_IGNORED])
+        few = tuple(_plain(reason) for reason in ignored[:MOST_IGNORED])
         found = StagedBank(file, records, few)
         if found != self._told:
             self._told = found
@@ -123,6 +124,9 @@ class StagedSlices:
         usable: list[Bank] = []
         ignored: list[str] = []
         for path in sorted(self._folder.glob("*.bank")):
+            if not path.is_file():  # opening a pipe would wait for whoever writes to it
+                ignored.append(f"{path.name} is no file: it is not used")
+                continue
             try:
                 bank = Bank(path)
             except BankError as error:
@@ -151,6 +155,10 @@ class StagedSlices:
         except OSError as error:
             log.warning("%s: bank %s cannot be read: %s", self._node, bank.path.name, error)
             return False
+
+
+def _plain(text: str) -> str:
+    return text.encode("ascii", errors="replace").decode()[:MOST_REASON]
 
 
 def _unfit(bank: Bank, served: Served) -> str | None:

@@ -166,6 +166,16 @@ def test_a_bank_of_another_map_gives_what_both_maps_have(tmp_path: Path) -> None
     staged.close()
 
 
+def test_what_is_no_file_and_names_of_any_length_do_no_harm(tmp_path: Path) -> None:
+    (tmp_path / "folder.bank").mkdir()
+    os.mkfifo(tmp_path / "pipe.bank")
+    for letter in "\u00e9\u4e2d\U0001f980":
+        (tmp_path / f"{letter * 60}.bank").write_bytes(b"nothing")
+    found = StagedSlices(tmp_path, "spark-2").look(SERVED)
+    assert (found.file, len(found.ignored)) == (None, 3)
+    assert len(msgspec.msgpack.encode(found)) < 1000
+
+
 def test_no_folder_is_no_bank(tmp_path: Path) -> None:
     assert StagedSlices(tmp_path / "none", "spark-2").look(SERVED) == StagedBank(None, 0)
 
