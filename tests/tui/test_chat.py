@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from rich.cells import cell_len
+from textual import events
 
 from k3ctl.tui.app import ConsoleApp
 from k3ctl.tui.ink import text_of, width_of
@@ -169,6 +170,16 @@ def test_keys_typed_into_the_line_are_no_keys_of_the_console(
         await pilot.press("1", "q", "p", "slash", "colon", "question_mark")
         assert app.query_one(Question).value == "1qp/:?"
         assert app.pane_name == "chat"
+
+    drive_chat(body, home)
+
+
+def test_several_pasted_lines_become_one(home: Path) -> None:
+    async def body(app: ConsoleApp, pilot: Any) -> None:
+        await chatting(app, pilot)
+        question = app.query_one(Question)
+        question.post_message(events.Paste("one\ntwo\r\nthree"))
+        await until(pilot, lambda: question.value == "one two three")
 
     drive_chat(body, home)
 

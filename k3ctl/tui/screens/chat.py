@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
+from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
@@ -52,6 +53,12 @@ class Question(Input):
     @property
     def _chat(self) -> ChatPane:
         return next(node for node in self.ancestors if isinstance(node, ChatPane))
+
+    def _on_paste(self, event: events.Paste) -> None:
+        """Several lines become one; Textual's own would drop all but the first."""
+        event.prevent_default()
+        event.stop()
+        self.insert_text_at_cursor(" ".join(event.text.splitlines()))
 
     def action_leave(self) -> None:
         if not self._chat.stop():

@@ -145,7 +145,8 @@ class TiersPane(Pane):
         self.query_one("#tiers-foot", Drawing).redraw()
 
     def _draw_top(self, width: int, _: int) -> Sequence[Line]:
-        lines = tier_lines(self.shown.frame, self.console.marks, width)
+        console = self.console
+        lines = tier_lines(self.shown.frame, console.trail, console.marks, width)
         return lines if self.shown.freshness == "fresh" else [dimmed(each) for each in lines]
 
     def _draw_foot(self, width: int, _: int) -> Sequence[Line]:

@@ -7,15 +7,18 @@ from collections.abc import Sequence
 from k3ctl.charts.bars import bar
 from k3ctl.cli.table import count, duration_us, percent
 from k3ctl.client.experts import ExpertFacts, Experts
-from k3ctl.tui.ink import BLANK, Ink, Line, Span, beside, heading, line, pad, quiet, strong
+from k3ctl.tui.figures import curve
+from k3ctl.tui.ink import BLANK, Ink, Line, Span, heading, line, pad, quiet, strong
 from k3ctl.tui.marks import Marks
+from k3ctl.tui.trail import Trail
 from k3ctl.tui.widgets.heat_map import TIER_INKS
 from k3d.store.frame import Frame, TierFrame
 
 BAR = 12
-WIDE = 62
+CURVE = "  P99, 30 FRAMES"
+CURVE_COLUMNS = 30
 _HEADS = (("TIER", 6), ("EXPERTS", 16), ("HITS", 7), ("", BAR), ("HOP P50", 9), ("P99", 9),
-          ("HOPS", 7), ("BUSY", 7))  # fmt: skip
+          ("HOPS", 7), ("BUSY", 7), (CURVE, CURVE_COLUMNS + 2))  # fmt: skip
 _RIGHT = {"EXPERTS", "HITS", "HOP P50", "P99", "HOPS", "BUSY"}
 
 
@@ -23,8 +26,9 @@ def ink_of(tier: str) -> Ink:
     return TIER_INKS.get(tier, "accent")
 
 
-def tier_lines(frame: Frame | None, marks: Marks, width: int) -> list[Line]:
-    """A line a tier: how full it is, its share of choices and what its hops took."""
+def tier_lines(frame: Frame | None, trail: Trail, marks: Marks, width: int) -> list[Line]:
+    """A line a tier: how full it is, its share of choices and what its hops took, and have taken
+    where there is room."""
     if frame is None:
         return [line(quiet("no frame has come yet"))]
     columns = _fitting(width)
@@ -33,6 +37,8 @@ def tier_lines(frame: Frame | None, marks: Marks, width: int) -> list[Line]:
     rows = [_joined(head)]
     for tier in frame.tiers:
         cells = _tier_cells(tier, most, marks)
+        lately = trail.tier(tier.name, "p99", CURVE_COLUMNS)
+        cells[CURVE] = line("  ", curve(lately, CURVE_COLUMNS, marks, ink_of(tier.name)))
         rows.append(
             _joined([pad(cells[title], size, right=title in _RIGHT) for title, size in columns])
         )
@@ -40,9 +46,9 @@ def tier_lines(frame: Frame | None, marks: Marks, width: int) -> list[Line]:
 
 
 def _fitting(width: int) -> list[tuple[str, int]]:
-    """The columns that fit: the bar goes first, then those at the end."""
+    """The columns that fit: the curve and the bar go first, then those at the end."""
     columns = list(_HEADS)
-    for title in ("", "BUSY", "HOPS", "P99"):
+    for title in (CURVE, "", "BUSY", "HOPS", "P99"):
         if sum(size + 1 for _, size in columns) <= width:
             break
         columns = [column for column in columns if column[0] != title]
@@ -127,8 +133,3 @@ def _columns(names: Sequence[str], width: int) -> list[Line]:
         line("  " + "".join(name.ljust(size) for name in names[at : at + across]).rstrip())
         for at in range(0, len(names), across)
     ]
-
-
-def side_by_side(left: Sequence[Line], right: Sequence[Line], width: int) -> list[Line]:
-    """Two blocks, half the width each."""
-    return beside(left, right, width // 2 - 1)
