@@ -54,7 +54,8 @@ def drift(
 
     require_numpy()
     from k3ctl.cli.placement_drift_text import drift_document, drift_lines
-    from k3ctl.client.drift_inputs import find_gain, live, read_in_force, recorded
+    from k3ctl.client.drift_inputs import find_gain, live, recorded
+    from k3ctl.client.map_in_force import read_in_force
     from k3ctl.client.placement_inputs import write_map
     from k3d.placement.alert_policy import drift_limits
     from k3d.placement.drift import find_drift

@@ -8,7 +8,8 @@ from typing import Any
 from k3ctl.cli.output import unicode_shown
 from k3ctl.cli.placement_text import costs_document
 from k3ctl.cli.table import count, duration_us, percent, table, wrapped
-from k3ctl.client.drift_inputs import InForce, Seen
+from k3ctl.client.drift_inputs import Seen
+from k3ctl.client.map_in_force import InForce
 from k3d.errors import K3Error
 from k3d.placement.costs import Costs
 from k3d.placement.drift import Drift

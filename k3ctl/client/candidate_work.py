@@ -21,12 +21,12 @@ from k3ctl.client.candidates import (
     Times,
     maps_directory,
 )
+from k3ctl.client.map_in_force import read_in_force
 from k3d.errors import ConfigError, K3Error, NotFound
 from k3d.placement.placement_map import PlacementMap
 from k3d.placement.pod import PodDescription
 from k3d.placement.policy import MAP_SUFFIX, TRACED, PlacementPolicy, load_policy
 from k3d.placement.policy import plan as plan_blind
-from k3d.store.state import StateReader
 
 REPLAYED_TOKENS = 20_000
 """Of a longer trace, as many are replayed."""
@@ -54,7 +54,8 @@ def main() -> int:
 
 def weigh(home: Path, name: str, trace: Path | None, *, keep: bool) -> Candidate:
     """The candidate beside the map in force of a home. Raises K3Error."""
-    pod, now = _in_force(home)
+    in_force = read_in_force(home)
+    pod, now = in_force.pod, in_force.placed
     policy = load_policy(name, home)
     argument: str | None = name
     notes: tuple[str, ...] = ()
@@ -83,22 +84,6 @@ def weigh(home: Path, name: str, trace: Path | None, *, keep: bool) -> Candidate
         prediction=prediction,
         not_predicted=missing,
     )
-
-
-def _in_force(home: Path) -> tuple[PodDescription, PlacementMap]:
-    """The pod as it came up last, and its map."""
-    with StateReader.open(home) as reader:
-        stored, in_force = reader.pod(), reader.placement_map()
-    if stored is None or in_force is None:
-        raise NotFound("no pod has been up in this home", hint="start it: k3ctl pod up")
-    try:
-        pod = msgspec.convert(stored.description, PodDescription)
-    except msgspec.ValidationError as error:
-        raise ConfigError(
-            f"the pod's description in state.db cannot be read: {error}",
-            hint="it is of another version: k3ctl pod down; k3ctl pod up",
-        ) from error
-    return pod, PlacementMap.from_json(in_force.map_json)
 
 
 def _planned(

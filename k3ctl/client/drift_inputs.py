@@ -5,31 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import msgspec
 import numpy as np
 
 from k3ctl.client.daemon import Daemon
+from k3ctl.client.map_in_force import InForce
 from k3ctl.client.tier_costs import find_costs
-from k3d.errors import ConfigError, K3Error, NotFound
+from k3d.errors import K3Error
 from k3d.placement.costs import Costs
 from k3d.placement.drift_gain import Gain, gain_of_replanning, traffic_of
-from k3d.placement.placement_map import PlacementMap
-from k3d.placement.pod import PodDescription
 from k3d.placement.policy import load_policy
 from k3d.placement.population import Population, population_of
 from k3d.placement.trace import Trace, read_trace
-from k3d.store.state import StateReader
 
 LIVE_S = 30.0
-
-
-@dataclass(frozen=True)
-class InForce:
-    """The map that a pod serves by, and the pod."""
-
-    pod: PodDescription
-    placed: PlacementMap
-    policy: str
 
 
 @dataclass(frozen=True)
@@ -40,22 +28,6 @@ class Seen:
     trace: Trace | None
     since_s: float | None
     replan: str
-
-
-def read_in_force(home: Path) -> InForce:
-    """Raises NotFound when no pod has served in this home."""
-    with StateReader.open(home) as store:
-        stored, newest = store.pod(), store.placement_map()
-    if stored is None or newest is None:
-        raise NotFound("no map is in force in this home", hint="start the pod: k3ctl pod up")
-    try:
-        pod = msgspec.convert(stored.description, PodDescription)
-    except msgspec.ValidationError as error:
-        raise ConfigError(
-            f"the pod in state.db is of another version: {error}",
-            hint="start it again: k3ctl pod down; k3ctl pod up",
-        ) from error
-    return InForce(pod, PlacementMap.from_json(newest.map_json), newest.policy)
 
 
 def recorded(path: str) -> Seen:
