@@ -97,7 +97,7 @@ def test_a_line_parses(line: Line) -> None:
 
 
 @pytest.mark.pod
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("path", RUN_HERE, ids=lambda path: path.name)
 def test_the_lines_of_a_document_run(shell: Shell, path: Path) -> None:
     _write_examples(shell, path)
@@ -146,7 +146,7 @@ def test_nothing_is_replaced_that_no_document_shows() -> None:
 
 
 @pytest.mark.pod
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_two_daemons_by_hand(tmp_path: Path) -> None:
     """The lines of k3d(8): daemons in the background, a receiver that waits, a model alone."""
     shown = _shown(ROOT / "source" / "k3d.8.md")

@@ -14,7 +14,7 @@ from man.typeset.source import Block, Paragraph, Verbatim, read_blocks
 from tests.manual.shell import DESCRIPTION, REPOSITORY, Ran, Shell
 
 RUNBOOK = REPOSITORY / "docs" / "runbook.md"
-pytestmark = [pytest.mark.pod, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.pod, pytest.mark.timeout(600)]
 CHAPTERS = dict(chapter.split("\n", 1) for chapter in RUNBOOK.read_text().split("\n## ")[1:])
 PORT = 8923
 
