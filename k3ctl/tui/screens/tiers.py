@@ -43,9 +43,9 @@ class TiersPane(Pane):
 
     DEFAULT_CSS = """
     TiersPane ContentSwitcher { height: 1fr; }
-    .-tall TiersPane #tiers-top { margin-bottom: 1; }
+    TiersPane.-roomy #tiers-top { margin-bottom: 1; }
     TiersPane.-inside #tiers-top { display: none; }
-    .-tall TiersPane.-inside #tiers-top { display: block; }
+    TiersPane.-inside.-roomy #tiers-top { display: block; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("t", "turn", "by tier or use"),
@@ -84,6 +84,7 @@ class TiersPane(Pane):
 
     def show(self, snapshot: Snapshot) -> None:
         self.shown = snapshot
+        self.set_class(self.tall, "-roomy")
         self._ask()
         self._redraw()
 
