@@ -87,9 +87,13 @@ class Output:
             self.text(line)
 
     def piece(self, text: str) -> None:
-        """Part of a line, shown at once: to a terminal tamed, to a pipe as it is."""
+        """Part of a line of data, shown at once: to a terminal tamed, to a pipe as it is.
+
+        What a model wrote keeps its letters where only tables and marks are wanted in ASCII.
+        """
         if self.text_wanted:
-            write_data(spelled(tame(text)) if stdout_is_terminal() else text)
+            shown = tame(text) if stdout_is_terminal() else text
+            write_data(spelled(shown) if stdout_is_terminal() and locale_is_ascii() else shown)
 
     def document(self, schema: str, content: Mapping[str, Any]) -> None:
         """The one document of --json; nothing in the other forms."""
@@ -172,12 +176,17 @@ def colour_shown() -> bool:
 
 def unicode_shown() -> bool:
     """Whether stdout can carry more than ASCII; K3_ASCII=1, LC_ALL=C and TERM=dumb say no."""
-    if os.environ.get("LC_ALL") in ("C", "POSIX") or _preferred["ascii"]:
-        return False  # Python itself writes UTF-8 then
+    if locale_is_ascii() or _preferred["ascii"]:
+        return False
     if os.environ.get("TERM") == "dumb":
         return False
     encoding = (getattr(sys.stdout, "encoding", None) or "ascii").lower().replace("-", "")
     return encoding == "utf8" and not os.environ.get("K3_ASCII")
+
+
+def locale_is_ascii() -> bool:
+    """Whether LC_ALL=C says that the terminal knows ASCII; Python itself writes UTF-8 then."""
+    return os.environ.get("LC_ALL") in ("C", "POSIX")
 
 
 def bar_shown() -> bool:

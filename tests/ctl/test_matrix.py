@@ -56,7 +56,7 @@ ALONE = {("pod", "down")}
 MEASURING = {words for words in TREE if words[0] in ("check", "health")}
 """Verbs whose figures differ from run to run, and the widths of columns with them."""
 ANSWERS = {("chat",)}
-"""Verbs whose data is a model's answer, which goes into a pipe as it is."""
+"""Verbs whose data is a model's answer, which keeps its letters."""
 FOR_SHELLS = {("completion",)}
 """What these print is no text for people."""
 
@@ -189,7 +189,7 @@ def _judge(words: Words, where: Surrounding, shown: Shown) -> None:
         assert "\x1b" not in shown.out + shown.err, said
     if where.name in ("NO_COLOR", "TERM=dumb"):
         assert not re.search(r"\x1b\[[0-9;]*m", shown.out), said
-    if where.name == "TERM=dumb" or (where.name == "LC_ALL=C" and words not in ANSWERS):
+    if where.name in ("LC_ALL=C", "TERM=dumb") and words not in ANSWERS:
         assert (shown.out + shown.err).isascii(), said
     if where.closed:
         assert shown.code != ExitCode.OK, said
@@ -233,7 +233,8 @@ SETTLED: tuple[tuple[str, str], ...] = (
 
 def _settled(text: str, home: Path, measured: bool) -> str:
     """The text without what differs from run to run; of measurements, without the figures."""
-    text = re.sub(r"\r[^\r\n]*\x1b\[K", "", text)
+    text = re.sub(r"\r[^\r\n]*\x1b\[K", "", text)  # a bar
+    text = re.sub(r"^\d+ %, .*\n", "", text, flags=re.MULTILINE)  # a line of progress in a log
     text = text.replace(str(home.parent), "TMP")
     text = text.replace(str(ROOT), "CHECKOUT")
     for pattern, word in SETTLED:
