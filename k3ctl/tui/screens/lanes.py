@@ -13,7 +13,7 @@ from k3ctl.tui.deeds import Deed
 from k3ctl.tui.figures import amount, bar, share
 from k3ctl.tui.ink import Line, Span, heading, line, pad, quiet, strong
 from k3ctl.tui.marks import Marks
-from k3ctl.tui.pane import Pane
+from k3ctl.tui.row_pane import RowPane
 from k3ctl.tui.snapshot import Snapshot
 from k3ctl.tui.widgets.drawing import Drawing
 from k3ctl.tui.widgets.master_detail import MasterDetail
@@ -39,13 +39,14 @@ ASCII_PHASE_MARKS = {"waiting": ".", "prompt": ">", "decode": "+"}
 BAR_COLUMNS = 10
 
 
-class LanesPane(Pane):
+class LanesPane(RowPane):
     """A table of requests under a line of their sums."""
 
     DEFAULT_CSS = """
     LanesPane #lane-sums { height: auto; padding: 0 0 1 0; }
     Screen.-low LanesPane #lane-sums { padding: 0; }
     """
+    KIND = "lane"
     DEEDS: ClassVar = (Binding("x", "cancel", "cancel request"),)
     HELP = """
     Every request in the Station. R is the rows of its last pass: one, or the drafts that were
@@ -65,52 +66,29 @@ class LanesPane(Pane):
         frame, marks = snapshot.frame, self.console.marks
         lanes = () if frame is None else frame.lanes
         old = snapshot.freshness != "fresh"
-        self._both.table.set_rows(lane_row(each, marks, old) for each in lanes)
-        self._both.redraw()
+        self.both.table.set_rows(lane_row(each, marks, old) for each in lanes)
+        self.both.redraw()
         self.query_one("#lane-sums", Drawing).redraw()
-
-    @property
-    def _both(self) -> MasterDetail:
-        return self.query_one(MasterDetail)
 
     @property
     def lane(self) -> LaneFrame | None:
         """The request under the cursor."""
-        row, frame = self._both.table.row, self.shown.frame
-        if row is None or frame is None:
-            return None
-        return next((lane for lane in frame.lanes if lane.id == row.key), None)
-
-    def table(self) -> RowTable | None:
-        return self._both.table
-
-    def back(self) -> bool:
-        return self._both.leave()
-
-    def focus_first(self) -> None:
-        if not self._both.is_open:
-            self._both.table.focus()
-
-    def go(self, kind: str, name: str) -> bool:
-        if kind != "lane" or not self._both.table.put_cursor(name):
-            return False
-        self._both.open()
-        return True
+        lanes = () if self.shown.frame is None else self.shown.frame.lanes
+        return next((lane for lane in lanes if lane.id == self.key), None)
 
     def action_cancel(self) -> None:
         """Take the request under the cursor back, after asking."""
-        row = self._both.table.row
-        live = self.console.live
-        if row is None or live is None:
+        key, live = self.key, self.console.live
+        if key is None or live is None:
             self.console.say("no request is chosen", "warning")
             return
         self.console.carry_out(
             Deed(
                 title="End a request",
-                command=f"k3ctl lanes cancel {row.key}",
-                sentence=f"Request {row.key} ends now. What it has written is sent; its lane and "
+                command=f"k3ctl lanes cancel {key}",
+                sentence=f"Request {key} ends now. What it has written is sent; its lane and "
                 "pages are free for others. The client sees an error.",
-                call=partial(_cancel, live, row.key),
+                call=partial(_cancel, live, key),
                 confirm="End it",
             )
         )

@@ -10,7 +10,7 @@ from textual.binding import Binding, BindingType
 from k3ctl.tui.figures import celsius, duration_us, share, size, watts
 from k3ctl.tui.ink import Line, Span, line, quiet
 from k3ctl.tui.marks import Marks
-from k3ctl.tui.pane import Pane
+from k3ctl.tui.row_pane import RowPane
 from k3ctl.tui.screens.node_detail import node_lines
 from k3ctl.tui.snapshot import Snapshot
 from k3ctl.tui.trail import node_clock_mhz, node_power_w, node_temperature_c
@@ -35,9 +35,10 @@ COLUMNS = (
 )
 
 
-class NodesPane(Pane):
+class NodesPane(RowPane):
     """A table of all nodes; Enter opens one."""
 
+    KIND = "node"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("n", "neighbour(1)", "next node", show=False),
         Binding("N", "neighbour(-1)", "node before", show=False),
@@ -58,39 +59,17 @@ class NodesPane(Pane):
         self.shown = snapshot
         frame, marks = snapshot.frame, self.console.marks
         nodes = () if frame is None else frame.nodes
-        self._both.table.set_rows(node_row(node, snapshot, marks) for node in nodes)
-        self._both.redraw()
-
-    @property
-    def _both(self) -> MasterDetail:
-        return self.query_one(MasterDetail)
+        self.both.table.set_rows(node_row(node, snapshot, marks) for node in nodes)
+        self.both.redraw()
 
     @property
     def node(self) -> NodeFrame | None:
         """The node under the cursor."""
-        row, frame = self._both.table.row, self.shown.frame
-        if row is None or frame is None:
-            return None
-        return next((node for node in frame.nodes if node.name == row.key), None)
-
-    def back(self) -> bool:
-        return self._both.leave()
-
-    def go(self, kind: str, name: str) -> bool:
-        if kind != "node" or not self._both.table.put_cursor(name):
-            return False
-        self._both.open()
-        return True
-
-    def table(self) -> RowTable | None:
-        return self._both.table
-
-    def focus_first(self) -> None:
-        if not self._both.is_open:
-            self._both.table.focus()
+        nodes = () if self.shown.frame is None else self.shown.frame.nodes
+        return next((node for node in nodes if node.name == self.key), None)
 
     def action_neighbour(self, by: int) -> None:
-        self._both.table.action_move(by)
+        self.both.table.action_move(by)
 
     def _draw_node(self, width: int, _height: int) -> list[Line]:
         node = self.node
