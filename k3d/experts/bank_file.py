@@ -145,7 +145,12 @@ class BankLayout:
 
     @property
     def data_start(self) -> int:
-        return -(-(self.table_start + self.table_bytes) // PAGE) * PAGE
+        return -(-self.packed_bytes // PAGE) * PAGE
+
+    @property
+    def packed_bytes(self) -> int:
+        """Of the manifest without the zeros at its end."""
+        return self.table_start + self.table_bytes
 
     @property
     def segment_records(self) -> int:
@@ -202,6 +207,11 @@ class Manifest:
     @property
     def raw(self) -> bytes:
         return self.layout.manifest(self.hashes)
+
+    @property
+    def packed(self) -> bytes:
+        """What a transfer carries of it: the zeros at its end say nothing."""
+        return self.raw[: self.layout.packed_bytes]
 
     def segment_digest(self, number: int) -> bytes:
         return self.digest(self.layout.count + number)

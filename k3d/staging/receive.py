@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import socket
 import threading
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -27,6 +28,8 @@ PIECE_BYTES = 2**20
 """Received records are hashed and written in pieces of about this size, at least one."""
 TELL_S = 1.0
 MOST_MANIFEST_BYTES = 512 * 2**20
+MOST_INFLATED = 2**20
+"""Deflating what does not shrink makes it a little longer."""
 MOST_CALLERS = 8
 
 log = logging.getLogger(__name__)
@@ -127,7 +130,8 @@ class Receiver:
                 f"{self.node} answered where {offer.node} was called",
                 hint="two addresses are swapped: check the pod description",
             )
-        if not PREFIX.size < offer.manifest_bytes <= offer.size_bytes:
+        sound = PREFIX.size < offer.manifest_bytes <= offer.size_bytes
+        if not sound or not 0 < offer.deflated_bytes <= offer.manifest_bytes + MOST_INFLATED:
             raise BankError(f"the offer of {offer.name} contradicts itself")
 
 
@@ -225,7 +229,7 @@ def _manifest_at(path: Path, offer: Offer) -> Manifest | None:
     except BankError:
         return None
     bank.close()
-    same = blake3(bank.manifest.raw).digest() == offer.manifest_digest
+    same = blake3(bank.manifest.packed).digest() == offer.manifest_digest
     return bank.manifest if same else None
 
 
@@ -234,9 +238,13 @@ def _receive_manifest(channel: Channel, offer: Offer) -> Manifest:
     name = offer.name
     if offer.manifest_bytes > MOST_MANIFEST_BYTES:
         raise BankError(f"the manifest of {name} is {offer.manifest_bytes} bytes: too many")
-    raw = bytearray(offer.manifest_bytes)
-    channel.receive_into(memoryview(raw))
-    if blake3(raw).digest() != offer.manifest_digest:
+    deflated = bytearray(offer.deflated_bytes)
+    channel.receive_into(memoryview(deflated))
+    try:
+        raw = zlib.decompressobj().decompress(deflated, offer.manifest_bytes + 1)
+    except zlib.error:
+        raw = b""
+    if blake3(raw).digest() != offer.manifest_digest or len(raw) != offer.manifest_bytes:
         raise BankError(f"the manifest of {name} was damaged on the way", hint="send it again")
     _, length, _, _ = PREFIX.unpack_from(raw)
     encoded = bytes(raw[PREFIX.size : PREFIX.size + length])
@@ -244,7 +252,7 @@ def _receive_manifest(channel: Channel, offer: Offer) -> Manifest:
     layout = BankLayout(header, encoded, RecordOrder(header.shape, header.held))
     table = layout.table_start
     manifest = Manifest(layout, bytes(raw[table : table + layout.table_bytes]))
-    if manifest.raw != raw or layout.size_bytes != offer.size_bytes:
+    if manifest.packed != raw or layout.size_bytes != offer.size_bytes:
         raise BankError(f"the manifest of {name} contradicts itself", hint="build the bank again")
     if not name.endswith(bank_suffix(header)):
         raise BankError(f"{name} is the name of another bank than the one offered")

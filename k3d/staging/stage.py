@@ -29,7 +29,8 @@ Phase = Literal["waiting", "checking", "sending", "done", "failed"]
 
 @dataclass
 class StagedNode:
-    """One node's transfer while it goes on and after it ended."""
+    """One node's transfer while it goes on and after it ended. `total_bytes` is the most that it
+    takes."""
 
     node: str
     path: Path
@@ -42,14 +43,15 @@ class StagedNode:
 
     def line(self) -> dict[str, Any]:
         rate = rate_of(self.moved_bytes, monotonic() - self.began_s)
+        total = self.moved_bytes if self.phase == "done" else self.total_bytes
         return {
             "node": self.node,
             "file": self.path.name,
             "phase": self.phase,
             "bytes": self.moved_bytes,
-            "total_bytes": self.total_bytes,
+            "total_bytes": total,
             "bytes_per_s": rate,
-            "eta_s": eta_of(self.total_bytes - self.moved_bytes, rate),
+            "eta_s": eta_of(total - self.moved_bytes, rate),
         }
 
 
@@ -68,7 +70,9 @@ def stage(
         for node, path in banks.items():
             bank = Bank(path)
             stack.callback(bank.close)
-            one = StagedNode(node, path, bank.manifest.layout.size_bytes)
+            layout = bank.manifest.layout
+            most = layout.size_bytes - layout.data_start + layout.packed_bytes
+            one = StagedNode(node, path, most)
             staged.append(one)
             arguments = (one, bank, addresses[node], secret, pace, look_only)
             thread = threading.Thread(target=_send, args=arguments, name=f"to-{node}", daemon=True)

@@ -4,7 +4,7 @@
     receiver  Challenge  its own nonce, proof over both
     sender    Claim      an Offer, proof over both nonces and the offer
     receiver  Claim      an Answer, proof over both nonces and the answer; or Refused
-    sender    the bank's manifest, unless the answer says that the receiver has it
+    sender    the bank's manifest, deflated, unless the receiver has it
     receiver  Checking now and then, Wanted: which records it lacks
     sender    those records, from the file to the socket
     receiver  Stored, or Refused
@@ -57,13 +57,15 @@ class Claim(msgspec.Struct, frozen=True, tag="claim"):
 
 
 class Offer(msgspec.Struct, frozen=True):
-    """A bank file for a node. `look_only` asks what it lacks and sends nothing."""
+    """A bank file for a node. The manifest is that without the zeros at its end; `deflated_bytes`
+    is what travels of it. `look_only` asks what the node lacks and sends nothing."""
 
     version: str
     node: str
     name: str
     size_bytes: int
     manifest_bytes: int
+    deflated_bytes: int
     manifest_digest: bytes
     look_only: bool = False
 
@@ -129,7 +131,11 @@ class Channel:
 
     def send(self, message: Message) -> None:
         body = msgspec.msgpack.encode(message)
-        data = memoryview(_LENGTH.pack(len(body)) + body)
+        self.send_bytes(_LENGTH.pack(len(body)) + body)
+
+    def send_bytes(self, whole: bytes) -> None:
+        """Bytes as they are."""
+        data = memoryview(whole)
         while data:
             try:
                 count = self.sock.send(data, socket.MSG_NOSIGNAL)

@@ -54,7 +54,11 @@ def test_what_arrives_is_what_was_sent(built: PodHome, tmp_path: Path) -> None:
         sent = send(path, to)
     assert (tmp_path / "taken" / path.name).read_bytes() == path.read_bytes()
     assert [p.name for p in (tmp_path / "taken").iterdir()] == [path.name]
-    assert sent.payload_bytes == path.stat().st_size
+    bank = Bank(path)
+    bank.close()
+    layout = bank.manifest.layout
+    records = path.stat().st_size - layout.data_start
+    assert records < sent.payload_bytes < records + layout.packed_bytes
     assert sent.wire_bytes - sent.payload_bytes < 2000
 
 
@@ -152,12 +156,14 @@ def test_a_caller_without_the_secret_writes_nothing(tmp_path: Path) -> None:
         ({"name": "/etc/x.bank"}, "is no name of a bank file"),
         ({"manifest_bytes": 10**15, "size_bytes": 10**16}, "too many"),
         ({"manifest_bytes": 4}, "contradicts itself"),
+        ({"deflated_bytes": 0}, "contradicts itself"),
+        ({"deflated_bytes": 2**21}, "contradicts itself"),
     ],
 )
 def test_offers_that_are_refused(tmp_path: Path, changed: dict[str, object], sentence: str) -> None:
     facts = {
         "version": __version__, "node": NODE, "name": "x.bank", "size_bytes": 8192,
-        "manifest_bytes": 4096, "manifest_digest": bytes(32), **changed,
+        "manifest_bytes": 4096, "deflated_bytes": 900, "manifest_digest": bytes(32), **changed,
     }  # fmt: skip
     with receiver(tmp_path) as to:
         host, _, port = to.address.rpartition(":")
@@ -245,7 +251,8 @@ def test_eight_sparks_at_once(make_home: Make) -> None:
         bank = Bank(path)
         bank.close()
         slices = len(bank.order) * bank.header.record_bytes
-        assert slices < node["wire_bytes"] < 1.03 * path.stat().st_size
+        assert slices < node["payload_bytes"] < node["wire_bytes"] < 1.03 * path.stat().st_size
+        assert node["wire_bytes"] < slices + bank.manifest.layout.packed_bytes + 2000
     again = pod.bank("stage", "--node", "spark-3").document["nodes"]
     assert [(node["node"], node["payload_bytes"]) for node in again] == [("spark-3", 0)]
     assert pod.bank("verify").code == ExitCode.OK
