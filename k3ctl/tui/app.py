@@ -36,7 +36,7 @@ from k3ctl.tui.ink import BLANK, Ink, Line, line, quiet, wrap
 from k3ctl.tui.keys import KeysScreen, footer_bindings, key_help
 from k3ctl.tui.marks import Marks, marks_for
 from k3ctl.tui.palette import ConsoleCommands
-from k3ctl.tui.pane import TALL_LINES, WIDE_COLUMNS, Pane
+from k3ctl.tui.pane import TALL_LINES, WIDE_COLUMNS, Pane, PaneSpec
 from k3ctl.tui.panes_list import PANES
 from k3ctl.tui.snapshot import EMPTY, Snapshot, Source
 from k3ctl.tui.themes import THEMES, all_themes, colourless, theme_for
@@ -142,6 +142,7 @@ class ConsoleApp(App[None]):
         self._deck = Deck(start_ms) if self._feed.recorded is not None else None
         self._kept: dict[str, str] = {}
         self._opened_panes: set[str] = set()
+        self._mounting: set[str] = set()
         self._bound_for: tuple[str, str] | None = None
         self._paused = False
         self._frame_at_s: float | None = None
@@ -397,8 +398,10 @@ class ConsoleApp(App[None]):
         right: Line = BLANK
         if self._debug:
             right = line(quiet(f"drawn in {self._drawing_s * 1000:.1f} ms "))
+        prompt = self.screen_stack[0].query_one(Prompt)
         active = self.screen_stack[0].active_bindings.values()
-        return [footer_line(footer_bindings(active, self), self.marks, width, right)]
+        shown = prompt.hints if prompt.is_open else footer_bindings(active, self)
+        return [footer_line(shown, self.marks, width, right)]
 
     def _filter_words(self) -> str | None:
         text = self._kept.get(self.pane_name)
@@ -460,29 +463,35 @@ class ConsoleApp(App[None]):
         if spec is None:
             self.say(f"there is no pane {name}", "warning")
             return
-        body = self.query_one("#body", Container)
         before = self.pane
         self.pane_name = name
         pane = self.pane
         with self.batch_update():
             if before is not None and before is not pane:
                 before.display = False
-            if pane is None:
-                pane = spec.make()
-                if self.may_write:
-                    pane.arm()
-                body.mount(pane)
-                self.call_after_refresh(self._opened, pane)
-            else:
+            if pane is not None:
                 pane.display = True
-                self._opened(pane)
+                if name in self._opened_panes:
+                    self._opened(pane)
+            elif name not in self._mounting:
+                self._mounting.add(name)
+                self.call_next(self._mount_pane, spec)
             self._redraw("#tabs")
             self._redraw("#banner")
+
+    async def _mount_pane(self, spec: PaneSpec) -> None:
+        """Make a pane; it is opened when all that is in it is there."""
+        pane = spec.make()
+        if self.may_write:
+            pane.arm()
+        await self.query_one("#body", Container).mount(pane)
+        self._opened_panes.add(spec.name)
+        pane.display = spec.name == self.pane_name
+        self._opened(pane)
 
     def _opened(self, pane: Pane) -> None:
         if pane is not self.pane:
             return
-        self._opened_panes.add(self.pane_name)
         pane.show(self.snapshot)
         self._apply_filter(self._kept.get(self.pane_name, ""))
         self._redraw("#foot")

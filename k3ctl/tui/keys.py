@@ -11,6 +11,7 @@ from textual.binding import ActiveBinding, Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.dom import DOMNode
 from textual.screen import ModalScreen, Screen
+from textual.widgets import Input, TextArea
 
 from k3ctl.tui.chrome import key_name
 from k3ctl.tui.ink import BLANK, Line, Span, beside, heading, line, wrap
@@ -45,8 +46,8 @@ def key_help(active: Iterable[ActiveBinding], everywhere: DOMNode) -> tuple[
         binding = each.binding
         if not each.enabled or not binding.description or binding.system:
             continue
-        if binding.key.startswith("super+"):
-            continue  # another name of a key that is listed
+        if binding.key.startswith("super+") or isinstance(each.node, Input | TextArea):
+            continue  # another name of a key that is listed; the keys of any line of text
         everybodys = each.node is everywhere or isinstance(each.node, Screen)
         group = anywhere if everybodys else here
         words = WORDS.get(binding.action, binding.description)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from textual.pilot import Pilot
 GOLDEN = Path(__file__).parent / "golden"
 VARIABLE = "K3_GOLDEN"
 LOOK_S = 0.02
+DEADLINE_S = 20.0
 MOST_LOOKS = 100
 
 
@@ -48,6 +50,19 @@ async def settled(pilot: Pilot[Any]) -> None:
         if shown == before:
             return
         before = shown
+
+
+async def shows_golden(pilot: Pilot[Any], name: str) -> None:
+    """Wait until the screen is that of tests/tui/golden/NAME.txt; fails with the difference."""
+    path = GOLDEN / f"{name}.txt"
+    if os.environ.get(VARIABLE) != "write" and path.is_file():
+        wanted = path.read_text(encoding="utf-8").rstrip("\n")
+        deadline = time.monotonic() + DEADLINE_S
+        while time.monotonic() < deadline:
+            if "\n".join(screen_lines(pilot.app)).rstrip("\n") == wanted:
+                return
+            await pilot.pause(LOOK_S)
+    check_golden(name, screen_lines(pilot.app))
 
 
 def check_golden(name: str, lines: list[str]) -> None:

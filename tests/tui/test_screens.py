@@ -7,7 +7,7 @@ import pytest
 from k3ctl.tui.app import ConsoleApp
 from k3ctl.tui.marks import ASCII
 from tests.tui.driven import drive, opened, until
-from tests.tui.screen_text import check_golden, screen_lines, screen_styles, settled
+from tests.tui.screen_text import screen_lines, screen_styles, settled, shows_golden
 from tests.tui.simulated_pod import SimulatedPod
 
 SIZES = ((60, 15), (80, 24), (120, 40), (250, 70))
@@ -22,9 +22,8 @@ LARGE = SimulatedPod(sparks=200, lanes=20)
 def test_golden_screens(pod: SimulatedPod, pane: str, key: str, size: tuple[int, int]) -> None:
     async def body(app: ConsoleApp, pilot) -> None:
         await opened(app, pilot, pane, key)
-        lines = screen_lines(app)
-        assert len(lines) == size[1]
-        check_golden(f"{pane}-{pod.sparks}-{size[0]}x{size[1]}", lines)
+        assert len(screen_lines(app)) == size[1]
+        await shows_golden(pilot, f"{pane}-{pod.sparks}-{size[0]}x{size[1]}")
 
     drive(body, size=size, pod=pod)
 
@@ -36,9 +35,8 @@ def test_ascii_screens(pane: str, key: str, size: tuple[int, int]) -> None:
 
     async def body(app: ConsoleApp, pilot) -> None:
         await opened(app, pilot, pane, key)
-        lines = screen_lines(app)
-        assert "\n".join(lines).isascii()
-        check_golden(f"{pane}-ascii-{size[0]}x{size[1]}", lines)
+        await shows_golden(pilot, f"{pane}-ascii-{size[0]}x{size[1]}")
+        assert "\n".join(screen_lines(app)).isascii()
 
     drive(body, size=size, pod=LARGE, marks=ASCII)
 
@@ -49,7 +47,7 @@ def test_without_colour_the_screen_says_the_same(pane: str, key: str) -> None:
 
     async def body(app: ConsoleApp, pilot) -> None:
         await opened(app, pilot, pane, key)
-        check_golden(f"{pane}-200-120x40", screen_lines(app))
+        await shows_golden(pilot, f"{pane}-200-120x40")
         for text, style in screen_styles(app):
             if style is not None:
                 for colour in (style.color, style.bgcolor):
@@ -126,8 +124,6 @@ def test_resize_storm_ends_on_the_screen_of_a_fresh_start(seed: int) -> None:
                 await pilot.resize_terminal(draw.randrange(1, 260), draw.randrange(1, 80))
             for width, height in SIZES:
                 await pilot.resize_terminal(width, height)
-                await settled(pilot)
-                await settled(pilot)
-                check_golden(f"{pane}-200-{width}x{height}", screen_lines(app))
+                await shows_golden(pilot, f"{pane}-200-{width}x{height}")
 
     drive(body, pod=LARGE)

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 DEADLINE_S = 60.0
-_OCTAL = re.compile(r"\\([0-7]{3})")
+_OCTAL = re.compile(rb"\\([0-7]{3})")
 
 
 class TmuxSession:
@@ -31,24 +31,23 @@ class TmuxSession:
         self._control = subprocess.Popen(
             [*self._tmux, "-C", "new-session", "-x", str(width), "-y", str(height),
              "exec " + shlex.join(command)],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, encoding="utf-8",
-            errors="replace", bufsize=1, env=environment,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment,
         )  # fmt: skip
-        self._heard: queue.Queue[tuple[float, str]] = queue.Queue()
+        self._heard: queue.Queue[tuple[float, bytes]] = queue.Queue()
         threading.Thread(target=self._listen, daemon=True).start()
         self.resize(width, height)
 
     def _listen(self) -> None:
         assert self._control.stdout is not None
         for line in self._control.stdout:
-            if line.startswith("%output"):
-                text = line.split(" ", 2)[2]
-                raw = _OCTAL.sub(lambda found: chr(int(found[1], 8)), text)
+            if line.startswith(b"%output"):
+                text = line.rstrip(b"\n").split(b" ", 2)[2]
+                raw = _OCTAL.sub(lambda found: bytes([int(found[1], 8)]), text)
                 self._heard.put((time.monotonic(), raw))
 
     def _say(self, command: str) -> None:
         assert self._control.stdin is not None
-        self._control.stdin.write(command + "\n")
+        self._control.stdin.write(command.encode() + b"\n")
         self._control.stdin.flush()
 
     def _asked(self, *command: str) -> str:
@@ -88,8 +87,8 @@ class TmuxSession:
         with contextlib.suppress(queue.Empty):
             while True:
                 self._heard.get_nowait()
-        heard = ""
-        wanted = re.compile(pattern, re.DOTALL)
+        heard = b""  # a character may come in two pieces
+        wanted = re.compile(pattern.encode(), re.DOTALL)
         begun = time.monotonic()
         self.press(key)
         while True:

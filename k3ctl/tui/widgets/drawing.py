@@ -78,7 +78,7 @@ class Drawing(Widget):
         return super().get_content_height(container, viewport, width)
 
     def render_line(self, y: int) -> Strip:
-        base = self.rich_style
+        base = self.visual_style.rich_style
         width = self.size.width
         if y >= len(self._lines):
             return Strip.blank(width, base)

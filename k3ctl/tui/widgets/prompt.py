@@ -50,6 +50,11 @@ class Prompt(Horizontal):
         yield _Field(id="prompt-field", select_on_focus=False)
 
     @property
+    def hints(self) -> list[Binding]:
+        """Keys that mean something while it is open."""
+        return [each for each in _Field.BINDINGS if isinstance(each, Binding)]
+
+    @property
     def is_open(self) -> bool:
         return self.has_class("open")
 
@@ -97,8 +102,9 @@ class _Field(Input):
     """Tab takes the suggestion, Esc gives up, arrows do not leave the line."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("tab", "accept", "complete", show=False),
-        Binding("escape", "give_up", "give up", show=False),
+        Binding("enter", "submit", "do it"),
+        Binding("tab", "accept", "complete"),
+        Binding("escape", "give_up", "give up"),
     ]
 
     def action_accept(self) -> None:

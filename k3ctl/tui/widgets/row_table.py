@@ -118,6 +118,7 @@ class RowTable(ScrollView, can_focus=True, inherit_bindings=False):
         self._needs = [width_of((Span(column.title),)) for column in self.columns]
         self._widths = [0] * len(self.columns)
         self._fitted_to = 0
+        self._painted: dict[str, tuple[Row, tuple[object, ...], Strip]] = {}
 
     # What it holds
 
@@ -164,6 +165,12 @@ class RowTable(ScrollView, can_focus=True, inherit_bindings=False):
                 self._needs[at] = max(
                     self._needs[at], min(width_of(cell), self.columns[at].most)
                 )  # fmt: skip
+        for row in new.values():  # one that says the same is the same: it is not painted again
+            known = self._all.get(row.key)
+            if known is not None and known == row:
+                new[row.key] = known
+        for gone in self._painted.keys() - new.keys():
+            del self._painted[gone]
         self._all = new
         self._arrange()
 
@@ -304,7 +311,7 @@ class RowTable(ScrollView, can_focus=True, inherit_bindings=False):
     # Painting
 
     def render_line(self, y: int) -> Strip:
-        width, base = self._room, self.rich_style
+        width, base = self._room, self.visual_style.rich_style
         if width != self._fitted_to:
             self._fit()
         if y < self._head:
@@ -316,8 +323,14 @@ class RowTable(ScrollView, can_focus=True, inherit_bindings=False):
             return strip_of(spans, width, base, self.app.theme)
         row = self._rows[index]
         under = row.key == self._cursor
+        drawn_as = (under, self.has_focus, width, tuple(self._widths), self.app.theme)
+        known = self._painted.get(row.key)
+        if known is not None and known[0] is row and known[1] == drawn_as:
+            return known[2]
         style = base + cursor_style(self.app.theme, focused=self.has_focus) if under else base
-        return strip_of(self._line(row, under), width, style, self.app.theme)
+        strip = strip_of(self._line(row, under), width, style, self.app.theme)
+        self._painted[row.key] = (row, drawn_as, strip)
+        return strip
 
     def _nothing_shown(self) -> str:
         if self._filter is not None and self._all:
