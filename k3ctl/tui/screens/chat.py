@@ -83,6 +83,7 @@ class ChatPane(Pane):
 
     DEFAULT_CSS = """
     ChatPane #chat-scroll { height: 1fr; scrollbar-size-vertical: 1; }
+    ChatPane #chat-lines { min-height: 1; }
     ChatPane Question {
         height: 1; border: none; padding: 0 1; background: $panel;
         &:focus { border: none; background-tint: $foreground 0%; }

@@ -14,7 +14,10 @@ from k3ctl.tui.widgets.drawing import Draw, Drawing
 class Detail(VerticalScroll, inherit_bindings=False):
     """A drawing of automatic height in a scroll. Left and right are free for what holds it."""
 
-    DEFAULT_CSS = "Detail { height: 1fr; scrollbar-size-vertical: 1; }"
+    DEFAULT_CSS = """
+    Detail { height: 1fr; scrollbar-size-vertical: 1; }
+    Detail Drawing { min-height: 1; }
+    """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("up,k", "scroll_up", "up", show=False),
         Binding("down,j", "scroll_down", "down", show=False),
