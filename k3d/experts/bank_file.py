@@ -86,8 +86,14 @@ class RecordOrder(Sequence[tuple[int, int]]):
         self._total = len(shape.layers) * shape.experts
         self._positions: range | list[int] = range(self._total)
         if held:
-            bits = int.from_bytes(held, "little")
-            self._positions = [place for place in range(self._total) if bits >> place & 1]
+            places = (
+                8 * number + bit
+                for number, byte in enumerate(held)
+                if byte
+                for bit in range(8)
+                if byte >> bit & 1
+            )
+            self._positions = [place for place in places if place < self._total]
 
     def __len__(self) -> int:
         return len(self._positions)

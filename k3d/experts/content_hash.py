@@ -14,9 +14,10 @@ MANY_CORES = 4
 
 def content_hash(data: bytes | bytearray | memoryview) -> bytes:
     """blake3 of `data`, 32 bytes."""
-    threads = blake3.AUTO if len(data) >= SPREAD_BYTES and _cores() >= MANY_CORES else 1
+    threads = blake3.AUTO if len(data) >= SPREAD_BYTES and many_cores() else 1
     return blake3(data, max_threads=threads).digest()
 
 
-def _cores() -> int:
-    return len(os.sched_getaffinity(0))
+def many_cores() -> bool:
+    """Whether this process may use cores that nobody else waits for."""
+    return len(os.sched_getaffinity(0)) >= MANY_CORES

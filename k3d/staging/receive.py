@@ -6,7 +6,7 @@ import logging
 import socket
 import threading
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from time import monotonic
@@ -17,6 +17,7 @@ from k3d import __version__
 from k3d.errors import BankError, FabricError, HandshakeRefused, K3Error, NotFound
 from k3d.experts.bank_file import PREFIX, Bank, BankLayout, Manifest, RecordOrder, decode_header
 from k3d.experts.bank_writer import BankWriter, replace_record
+from k3d.experts.content_hash import many_cores
 from k3d.staging.bank_names import bank_suffix, check_name
 from k3d.staging.disk_space import begun_bytes, free_bytes
 from k3d.staging.pieces import Pieces, Step
@@ -163,9 +164,10 @@ class Transfer:
         with BankWriter(
             self._path, self._manifest.header, self._manifest, progress=self._checked
         ) as writer:
-            lacking = sorted(writer.missing)
-            self._channel.send(Wanted(runs_of(lacking), writer.kept, writer.discarded))
-            self._take(runs_of(lacking), writer.check_run, writer.write_run)
+            nothing_there = len(writer.missing) == self._layout.count
+            runs = [(0, self._layout.count)] if nothing_there else runs_of(sorted(writer.missing))
+            self._channel.send(Wanted(runs, writer.kept, writer.discarded))
+            self._take(runs, writer.check_run, writer.write_run)
             writer.publish()
         self._channel.send(Stored(self._layout.count, 0, writer.hash_s))
 
@@ -190,14 +192,14 @@ class Transfer:
 
     def _take(self, runs: list[tuple[int, int]], *steps: Step) -> None:
         """Receive the records of these runs, a piece of neighbours at a time, and do the steps with
-        each while the next ones come in."""
+        each while the next ones come in: each step in a thread, or with few cores all in one."""
         pieces = [
             piece
             for first, count in runs
             for piece in self._layout.runs(first, first + count, PIECE_BYTES)
         ]
         buffer_bytes = max((count for _, count in pieces), default=0) * self._size
-        with Pieces(steps, buffer_bytes) as taken:
+        with Pieces(steps if many_cores() else (_one_by_one(steps),), buffer_bytes) as taken:
             for first, count in pieces:
                 buffer = taken.buffer()[: count * self._size]
                 self._channel.receive_into(buffer)
@@ -209,6 +211,14 @@ class Transfer:
         if monotonic() - self._told_s >= TELL_S:
             self._told_s = monotonic()
             self._channel.send(Checking(self._checked_bytes, self._layout.size_bytes))
+
+
+def _one_by_one(steps: Sequence[Step]) -> Step:
+    def all_of_them(first: int, piece: memoryview) -> None:
+        for step in steps:
+            step(first, piece)
+
+    return all_of_them
 
 
 def runs_of(indexes: list[int]) -> list[tuple[int, int]]:
@@ -240,8 +250,9 @@ def _receive_manifest(channel: Channel, offer: Offer) -> Manifest:
         raise BankError(f"the manifest of {name} is {offer.manifest_bytes} bytes: too many")
     deflated = bytearray(offer.deflated_bytes)
     channel.receive_into(memoryview(deflated))
+    inflate = zlib.decompressobj()
     try:
-        raw = zlib.decompressobj().decompress(deflated, offer.manifest_bytes + 1)
+        raw = inflate.decompress(deflated, offer.manifest_bytes + 1) + inflate.unused_data
     except zlib.error:
         raw = b""
     if blake3(raw).digest() != offer.manifest_digest or len(raw) != offer.manifest_bytes:

@@ -4,7 +4,7 @@
     receiver  Challenge  its own nonce, proof over both
     sender    Claim      an Offer, proof over both nonces and the offer
     receiver  Claim      an Answer, proof over both nonces and the answer; or Refused
-    sender    the bank's manifest, deflated, unless the receiver has it
+    sender    the bank's manifest, deflated up to its hashes, unless the receiver has it
     receiver  Checking now and then, Wanted: which records it lacks
     sender    those records, from the file to the socket
     receiver  Stored, or Refused
