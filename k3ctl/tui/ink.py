@@ -39,12 +39,15 @@ def line(*pieces: Piece) -> Line:
     spans: list[Span] = []
     for piece in pieces:
         if isinstance(piece, str):
-            spans.append(Span(clean(piece)))
+            if piece:
+                spans.append(Span(clean(piece)))
         elif isinstance(piece, Span):
-            spans.append(Span(clean(piece.text), piece.ink))
+            if piece.text:
+                known = piece.text.isprintable()
+                spans.append(piece if known else Span(clean(piece.text), piece.ink))
         else:
             spans.extend(piece)
-    return tuple(span for span in spans if span.text)
+    return tuple(spans)
 
 
 def quiet(text: str) -> Span:
@@ -68,7 +71,10 @@ def _spelled(character: str) -> str:
 
 def width_of(spans: Iterable[Span]) -> int:
     """Columns that spans take."""
-    return sum(cell_len(text) for text, _ in spans)
+    width = 0
+    for text, _ in spans:
+        width += len(text) if text.isascii() else cell_len(text)
+    return width
 
 
 def text_of(spans: Iterable[Span]) -> str:
@@ -96,8 +102,10 @@ def cut(spans: Line, width: int, mark: str = "…") -> Line:
 
 def pad(spans: Line, width: int, *, right: bool = False, mark: str = "…") -> Line:
     """A line of exactly `width` columns, at its left or right end."""
-    spans = cut(spans, width, mark)
     space = width - width_of(spans)
+    if space < 0:
+        spans = cut(spans, width, mark)
+        space = width - width_of(spans)
     if space <= 0:
         return spans
     blank = Span(" " * space)

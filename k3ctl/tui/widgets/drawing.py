@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING, cast
 
 from rich.segment import Segment
@@ -11,7 +12,7 @@ from textual.geometry import Region, Size
 from textual.strip import Strip
 from textual.widget import Widget
 
-from k3ctl.tui.ink import BLANK, Line, cut
+from k3ctl.tui.ink import BLANK, Ink, Line, cut
 from k3ctl.tui.themes import inks
 
 if TYPE_CHECKING:
@@ -89,6 +90,12 @@ class Drawing(Widget):
 def strip_of(spans: Line, width: int, base: Style, theme: str, mark: str = "") -> Strip:
     """A line as Textual paints it, in the inks of a theme on a base style; cut to the width, with
     a mark where that is given."""
-    styles = inks(theme)
-    segments = [Segment(text, base + styles[ink]) for text, ink in cut(spans, width, mark)]
+    styles = _inked(base, theme)
+    segments = [Segment(text, styles[ink]) for text, ink in cut(spans, width, mark)]
     return Strip(segments).adjust_cell_length(width, base)
+
+
+@lru_cache(maxsize=32)
+def _inked(base: Style, theme: str) -> dict[Ink, Style]:
+    """The inks of a theme on a base style."""
+    return {ink: base + style for ink, style in inks(theme).items()}

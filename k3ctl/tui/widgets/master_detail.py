@@ -94,7 +94,9 @@ class MasterDetail(Container):
     def on_row_table_moved(self) -> None:
         if not self.has_class("table"):
             self._page.redraw()
-            self.query_one(VerticalScroll).scroll_home(animate=False)
+            page = self.query_one(VerticalScroll)
+            if page.scroll_offset.y:  # at its top already it would be laid out for nothing
+                page.scroll_home(animate=False)
 
     def on_row_table_opened(self, event: RowTable.Opened) -> None:
         event.stop()
