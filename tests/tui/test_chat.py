@@ -59,9 +59,7 @@ def drive_chat(body: Any, home: Path, **settings: Any) -> None:
 
 
 def test_an_answer_streams_and_says_what_it_cost(home: Path, station: FakeDaemon) -> None:
-    write_script(
-        home, "station", **say("It lists ", "what is there.", reasoning="They ask about ls.")
-    )
+    write_script(home, "station", **say("It lists ", "what is there.", reasoning="They ask of ls."))
 
     async def body(app: ConsoleApp, pilot: Any) -> None:
         await chatting(app, pilot)
