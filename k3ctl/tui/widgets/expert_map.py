@@ -202,6 +202,7 @@ class ExpertMap(Widget, can_focus=True):
             self._line = None
             self._lines = draw(grid, self._pixels, layers, look)
             self.refresh()
+            self.post_message(self.Moved())  # its pixel stands for something else now
         grid, pixels = self._grid, self._pixels
         cursor = grid.pixel(self.position, self.expert)
         line = cursor[0] // 2 if grid.halved else cursor[0]
