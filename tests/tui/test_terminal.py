@@ -69,9 +69,9 @@ def test_key_to_paint_cpu_and_memory(tmp_path: Path, size: tuple[int, int]) -> N
         at, way = 0, 1
         while time.monotonic() - begun < seconds:
             at += way
+            key = "Down" if way > 0 else "Up"
             way = -way if at in (0, 150) else way
             name = "station" if at == 0 else f"spark-{at}"
-            key = "Down" if way > 0 or at == 150 else "Up"
             taken.append(session.painted_after(key, rf"▌[^\n]{{0,60}}?{name}\b"))
             if len(taken) % 20 == 0:
                 rss.append(process.memory_info().rss)
