@@ -1,7 +1,8 @@
 """The console in a real terminal: tmux, 200 sparks, a storm of sizes, and what it costs.
 
 The campaign measures, for K3_CAMPAIGN_S seconds (600), and prints what it found: share of a core
-while nobody types, then key to paint under a storm of keys, and memory. The short form only sees that everything works.
+while nobody types, then key to paint under a storm of keys, and memory. The short form only sees
+that everything works.
 """
 
 from __future__ import annotations
