@@ -205,7 +205,10 @@ def test_hops_and_tokens_reach_telemetry_when_the_station_ends(start_pod: Any) -
     assert {row.tier for row in rows} == set(served)
     for tier, count in served.items():
         assert sum(row.count for row in rows if row.tier == tier) >= count
-        assert all(0 < row.p50_us <= row.p99_us for row in rows if row.tier == tier)
+        found = [(row.p50_us, row.p99_us) for row in rows if row.tier == tier]
+        known = [(p50, p99) for p50, p99 in found if p50 is not None and p99 is not None]
+        assert known
+        assert all(0 < p50 <= p99 for p50, p99 in known)
     tokens = {row.kind: row.tokens for row in read_tokens(pod.home)}
     assert tokens == {"prompt": len(PROMPT), "decode": 11}
     assert not list((pod.home / "run").glob("*.json"))
