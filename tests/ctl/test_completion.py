@@ -17,9 +17,9 @@ from tests.ctl.command_tree import commands
 from tests.ctl.conftest import K3CTL, K3ctl
 
 SHIPPED = {
-    "bash": "completions/k3ctl.bash",
-    "zsh": "completions/_k3ctl",
-    "fish": "completions/k3ctl.fish",
+    "bash": "k3ctl/completions/k3ctl.bash",
+    "zsh": "k3ctl/completions/_k3ctl",
+    "fish": "k3ctl/completions/k3ctl.fish",
 }
 ROOT = Path(__file__).resolve().parents[2]
 OFFER_NOTHING = {"prompt", "lane"}
