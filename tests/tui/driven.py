@@ -121,5 +121,5 @@ async def until(pilot: Pilot[Any], condition: Callable[[], object]) -> None:
 async def opened(app: ConsoleApp, pilot: Pilot[Any], name: str, key: str) -> None:
     """Press a pane's key and wait until it is drawn."""
     await pilot.press(key)
-    await until(pilot, lambda: app.pane_name == name and name in app._opened_panes)
+    await until(pilot, lambda: app.pane_name == name and name in app._body.opened)
     await settled(pilot)

@@ -153,7 +153,7 @@ def test_go_to(words: str, pane: str, chosen: str | None) -> None:
         await pilot.press("colon")
         app.query_one("#prompt-field").value = words  # type: ignore[attr-defined]
         await pilot.press("enter")
-        await until(pilot, lambda: app.pane_name == pane and pane in app._opened_panes)
+        await until(pilot, lambda: app.pane_name == pane and pane in app._body.opened)
         await settled(pilot)
         if chosen is not None:
             assert app.pane is not None
@@ -398,7 +398,7 @@ def test_sorting_keeps_what_is_unknown_at_the_end() -> None:
 def test_attention_opens_the_node_it_is_about() -> None:
     async def body(app: ConsoleApp, pilot) -> None:
         await pilot.press("enter")
-        await until(pilot, lambda: app.pane_name == "nodes" and "nodes" in app._opened_panes)
+        await until(pilot, lambda: app.pane_name == "nodes" and "nodes" in app._body.opened)
         await settled(pilot)
         assert app.pane is not None
         found = app.pane.chosen()

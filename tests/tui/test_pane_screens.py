@@ -131,7 +131,7 @@ async def placement(app: ConsoleApp, pilot: Any) -> None:
     await shows(app, pilot, "contiguous", "swapped since")
     await until(pilot, lambda: isinstance(app.focused, RowTable))
     await pilot.press("a")
-    await until(pilot, lambda: not app.query_one(PlacementPane)._weighing)
+    await until(pilot, lambda: not app.query_one(PlacementPane)._comparing.waiting)
     await shows(app, pilot, "75.0 %")
 
 

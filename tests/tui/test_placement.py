@@ -13,6 +13,7 @@ from k3ctl.tui.dialogs import ConfirmDialog
 from k3ctl.tui.ink import text_of, width_of
 from k3ctl.tui.marks import ASCII, UNICODE
 from k3ctl.tui.screens import placement as pane_module
+from k3ctl.tui.screens import placement_changes, placement_comparing
 from k3ctl.tui.screens.placement import PlacementPane
 from k3ctl.tui.screens.placement_view import plan_sentence, swap_lines
 from k3ctl.tui.widgets.row_table import RowTable
@@ -116,10 +117,11 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
         Choice("optimised", "policy", "optimised", True),
         Choice("broken", "policy", "-", False, "broken.toml: it is no TOML"),
     ]
-    monkeypatch.setattr(pane_module, "swaps", stand_in)
-    monkeypatch.setattr(pane_module, "weigh", weigh)
+    monkeypatch.setattr(placement_changes, "swaps", stand_in)
+    monkeypatch.setattr(placement_changes, "weigh", weigh)
+    monkeypatch.setattr(placement_comparing, "weigh", weigh)
     monkeypatch.setattr(pane_module, "choices", lambda home: listed)
-    monkeypatch.setattr(pane_module, "map_of_epoch", lambda home, epoch: placed())
+    monkeypatch.setattr(placement_comparing, "map_of_epoch", lambda home, epoch: placed())
     return stand_in
 
 
@@ -157,7 +159,7 @@ def test_all_are_compared_one_after_the_other(home: Path, asked: Asked) -> None:
     async def body(app: ConsoleApp, pilot: Any) -> None:
         table = await with_choices(app, pilot)
         await pilot.press("a")
-        await until(pilot, lambda: app.query_one(PlacementPane)._weighing == [])
+        await until(pilot, lambda: app.query_one(PlacementPane)._comparing.waiting == [])
         gains = {row.key: table.record(row)["gain"] for row in table.rows}
         assert gains == {"contiguous": 0.75, "hot-cold": 0.75, "optimised": None, "broken": None}
         await shows(app, pilot, "no trace", "refused")
@@ -172,10 +174,10 @@ def test_what_was_compared_is_forgotten_with_its_epoch(home: Path, asked: Asked)
         await with_choices(app, pilot)
         pane = app.query_one(PlacementPane)
         await pilot.press("enter")
-        await until(pilot, lambda: pane._compared)
-        pane._epoch = 6
+        await until(pilot, lambda: pane._comparing.compared)
+        pane._comparing.epoch = 6
         pane.show(app.snapshot)
-        assert not pane._compared
+        assert not pane._comparing.compared
 
     drive(body, home=home, live=station())
 

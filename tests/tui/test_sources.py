@@ -43,7 +43,7 @@ def test_a_source_that_hangs_is_late_and_keys_still_work() -> None:
         asked = source.asked
         await until(pilot, lambda: app.snapshot.freshness == "lost")
         assert source.asked == asked  # one question is open, no second one was asked
-        assert all(row.old for row in app.pane.table().rows)  # type: ignore[union-attr]
+        await until(pilot, lambda: all(row.old for row in app.pane.table().rows))  # type: ignore[union-attr]
         source.release()
         await until(pilot, lambda: app.snapshot.source == "live")
         await settled(pilot)
@@ -117,7 +117,7 @@ def test_a_dead_node_dims_and_then_gets_a_question_mark() -> None:
         await opened(app, pilot, "nodes", "5")
         for age_s, old, mark in ((0.3, False, False), (2.5, True, False), (6.0, True, True)):
             aged(age_s)
-            app._interval_s = app._asked_interval_s
+            app._pace.interval_s = app._pace.asked_s
             number = app.snapshot.number
             app._feed.tick()
             await until(pilot, lambda number=number: app.snapshot.number > number)

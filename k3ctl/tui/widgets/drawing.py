@@ -54,7 +54,7 @@ class Drawing(Widget):
     def redraw(self) -> None:
         """Draw anew; what has not changed is not painted again."""
         width, height = self.size
-        if not width:
+        if not width or not self.is_attached:
             return
         old, new = self._lines, list(self._draw(width, 0 if self._fit else height))
         self._lines = new

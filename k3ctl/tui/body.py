@@ -1,0 +1,168 @@
+"""The middle of the console: panes that were opened, one of them in front, each with its filter."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from textual.containers import Container
+from textual.css.query import NoMatches
+
+from k3ctl.tui.around import Banner, Foot, Tabs
+from k3ctl.tui.filter import parse_filter
+from k3ctl.tui.pane import Console, Pane, PaneSpec
+from k3ctl.tui.widgets.prompt import Prompt
+from k3d.errors import K3Error
+
+
+class Body(Container):
+    """Opens panes when they are first wanted, and keeps them; `opened` are those that may draw."""
+
+    DEFAULT_CSS = """
+    Body { height: 1fr; padding: 1 0 0 0; }
+    Screen.-low Body { padding: 0; }
+    """
+    SCOPED_CSS: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        console: Console,
+        panes: Sequence[PaneSpec],
+        *,
+        prompt: Prompt,
+        tabs: Tabs,
+        banner: Banner,
+        foot: Foot,
+    ) -> None:
+        super().__init__(id="body")
+        self.front_name = tabs.current
+        self.opened: set[str] = set()
+        self._of = console
+        self._panes = panes
+        self._prompt = prompt
+        self._tabs = tabs
+        self._banner = banner
+        self._foot = foot
+        self._mounting: set[str] = set()
+        self._bound_for: tuple[str, str] | None = None
+        self._kept: dict[str, str] = {}
+
+    # Panes
+
+    @property
+    def front(self) -> Pane | None:
+        """The pane in front; None until it is there."""
+        try:
+            return self.query_one(f"#pane-{self.front_name}", Pane)
+        except NoMatches:
+            return None
+
+    @property
+    def front_spec(self) -> PaneSpec:
+        return next(pane for pane in self._panes if pane.name == self.front_name)
+
+    def show(self) -> None:
+        """Let the pane in front draw the snapshot, once all of it is there."""
+        pane = self.front
+        if pane is not None and self.front_name in self.opened:
+            pane.show(self._of.snapshot)
+
+    def bring(self, name: str) -> None:
+        """Bring a pane to the front; the first time, make it."""
+        spec = next((pane for pane in self._panes if pane.name == name), None)
+        if spec is None:
+            self._of.say(f"there is no pane {name}", "warning")
+            return
+        before = self.front
+        self.front_name = self._tabs.current = name
+        pane = self.front
+        with self.app.batch_update():
+            if before is not None and before is not pane:
+                before.display = False
+            if pane is not None:
+                pane.display = True
+                if name in self.opened:
+                    self._came(pane)
+            elif name not in self._mounting:
+                self._mounting.add(name)
+                # In the console's own queue, so that keys typed meanwhile wait for the pane.
+                self.app.call_next(self._mount_pane, spec)
+            self._tabs.redraw()
+            self._banner.redraw()
+
+    async def _mount_pane(self, spec: PaneSpec) -> None:
+        """Make a pane; it is opened when all that is in it is there."""
+        pane = spec.make()
+        if self._of.may_write:
+            pane.arm()
+        await self.mount(pane)
+        self.opened.add(spec.name)
+        pane.display = spec.name == self.front_name
+        self._came(pane)
+
+    def _came(self, pane: Pane) -> None:
+        if pane is not self.front:
+            return
+        pane.show(self._of.snapshot)
+        self.narrow(self.filter_text)
+        self._foot.redraw()
+        if not self._prompt.is_open:
+            pane.focus_first()
+        if self._bound_for is not None:
+            kind, name = self._bound_for
+            self._bound_for = None
+            self.go_to(kind, name)
+
+    def go_to(self, kind: str, name: str) -> bool:
+        """Open the pane that shows a place; one that is not there yet goes when it is."""
+        if kind == "pane":
+            self.bring(name)
+            return True
+        spec = next((pane for pane in self._panes if kind in pane.places), None)
+        if spec is None:
+            self._of.say(f"no pane shows a {kind}", "warning")
+            return False
+        self.bring(spec.name)
+        if spec.name not in self.opened:
+            self._bound_for = (kind, name)
+            return True
+        if self.front is not None and self.front.go(kind, name):
+            return True
+        self._of.say(f"there is no {kind} {name} now", "warning")
+        return False
+
+    # Filters
+
+    @property
+    def filter_text(self) -> str:
+        """What the pane in front is filtered by; empty for all."""
+        return self._kept.get(self.front_name, "")
+
+    def narrow(self, text: str, *, quiet: bool = False) -> None:
+        """Let the pane in front show what a filter keeps. What is no filter is said, unless
+        `quiet`: while it is typed."""
+        try:
+            found = parse_filter(text)
+        except K3Error as error:
+            if not quiet:
+                self._of.say(str(error), "alert")
+            return
+        self._kept[self.front_name] = text.strip()
+        if self.front is not None:
+            self.front.narrow(found)
+        self._banner.redraw()
+
+    def filter_words(self) -> str | None:
+        """The filter of the pane in front, and how many rows it leaves."""
+        if not self.filter_text:
+            return None
+        table = None if self.front is None else self.front.table()
+        count = "" if table is None else f" ({len(table.rows)} shown, {table.hidden_count} not)"
+        return f"filter {self.filter_text}{count}"
+
+    def leave(self) -> None:
+        """What Esc does: out of a detail, else the filter goes."""
+        if self.front is not None and self.front.back():
+            return
+        if self.filter_text:
+            self.narrow("")
