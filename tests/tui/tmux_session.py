@@ -34,7 +34,8 @@ class TmuxSession:
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment,
         )  # fmt: skip
         self._heard: queue.Queue[tuple[float, bytes]] = queue.Queue()
-        threading.Thread(target=self._listen, daemon=True).start()
+        self._listener = threading.Thread(target=self._listen, daemon=True)
+        self._listener.start()
         self.resize(width, height)
 
     def _listen(self) -> None:
@@ -102,6 +103,10 @@ class TmuxSession:
             self._asked("kill-server")
         self._control.terminate()
         self._control.wait()
+        self._listener.join(DEADLINE_S)
+        for pipe in (self._control.stdin, self._control.stdout):
+            if pipe is not None:
+                pipe.close()
 
 
 @contextlib.contextmanager
