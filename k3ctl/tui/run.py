@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,6 +13,9 @@ from k3ctl.tui.app import ConsoleApp
 from k3ctl.tui.feed import Recorded
 from k3ctl.tui.station_calls import StationCalls
 from k3ctl.tui.writing import WriteGuard
+
+COLLECT_AFTER = (20_000, 10, 20)
+"""Objects made, then collections of the youngest and of the middle generation."""
 
 
 def run_console(
@@ -37,9 +41,24 @@ def run_console(
         source, live=live, guard=guard, history=history, home=home, interval_s=interval_s,
         theme=theme, start_ms=start_ms,
     )  # fmt: skip
-    with _stderr_on_terminal():
+    with _stderr_on_terminal(), _rare_collections():
         app.run(mouse=mouse)
     return app.return_code or 0
+
+
+@contextlib.contextmanager
+def _rare_collections() -> Iterator[None]:
+    """A key waits while cyclic garbage is looked for: what was imported is left out of the search,
+    and it is made when a few frames of a large pod have come, not many times in each."""
+    before = gc.get_threshold()
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*COLLECT_AFTER)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
+        gc.unfreeze()
 
 
 @contextlib.contextmanager

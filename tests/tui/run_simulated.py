@@ -7,7 +7,7 @@ import time
 
 import msgspec
 
-from k3ctl.tui.app import ConsoleApp
+from k3ctl.tui.run import run_console
 from k3d.store.frame import Frame, decode, encode
 from tests.tui.simulated_pod import SimulatedPod
 
@@ -34,7 +34,7 @@ def main() -> None:
     parser.add_argument("--interval", type=float, default=1.0)
     given = parser.parse_args()
     source = EncodedSource(SimulatedPod(sparks=given.sparks, lanes=given.lanes))
-    ConsoleApp(source, interval_s=given.interval).run()
+    run_console(source, interval_s=given.interval)
 
 
 if __name__ == "__main__":
