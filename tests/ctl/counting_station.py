@@ -70,7 +70,14 @@ class _Handler(BaseHTTPRequestHandler):
 
 def measuring_k3d(folder: Path) -> tuple[str, Path]:
     """A command that prints a measurement and adds a line to a file; the command and the file."""
-    counts, program = folder / "measured", folder / "k3d-measures"
-    program.write_text(f"#!/bin/sh\necho once >> {counts}\necho '{json.dumps(MEASURED)}'\n")
+    return counting_k3d(folder, MEASURED)
+
+
+def counting_k3d(folder: Path, document: dict[str, Any]) -> tuple[str, Path]:
+    """A command that prints a document and adds a line to a file unless it only plans; the command
+    and the file."""
+    counts, program = folder / "counted", folder / "k3d-counts"
+    counted = f'case " $* " in *" --dry-run "*) ;; *) echo once >> {counts} ;; esac'
+    program.write_text(f"#!/bin/sh\n{counted}\necho '{json.dumps(document)}'\n")
     program.chmod(0o755)
     return str(program), counts

@@ -16,10 +16,21 @@ from k3ctl.client.processes import find_daemons
 from k3d.errors import ExitCode
 from tests.ctl.command_tree import Words, mutating
 from tests.ctl.conftest import K3CTL, K3ctl, Ran
-from tests.ctl.counting_station import CountingStation, measuring_k3d
+from tests.ctl.counting_station import CountingStation, counting_k3d, measuring_k3d
+from tests.ctl.test_bank_work import BANK, BUILD, NODE, STAGE
 
 FEW, MANY = 8, 50
-BANKS = {("bank", verb) for verb in ("build", "stage", "verify", "scrub", "gc")}
+BANKS: dict[str, dict[str, Any]] = {
+    "build": BUILD,
+    "stage": {**STAGE, "nodes": [NODE]},
+    "verify": {"schema": "s", "banks": [BANK], "damages": [], "time_s": 1.0},
+    "scrub": {
+        "schema": "s", "dry_run": False, "due_bytes": 5, "total_bytes": 70, "bytes": 6,
+        "rounds": 1, "time_s": 1.0, "damages": [],
+    },
+    "gc": {"schema": "s", "dry_run": False, "token": "0" * 16, "files": []},
+}  # fmt: skip
+"""What k3d says of each kind of work on banks."""
 ASKED: dict[Words, list[str]] = {
     ("placement", "swap"): ["contiguous"],
     ("placement", "rollback"): [],
@@ -109,6 +120,16 @@ def _measure(number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> in
     return counts.read_text().count("once")
 
 
+def _bank(number: int, verb: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> int:
+    folder = tmp_path / verb
+    folder.mkdir()
+    program, counts = counting_k3d(folder, BANKS[verb])
+    monkeypatch.setenv("K3_DAEMON", program)
+    sure = ["--yes"] if verb == "gc" else []
+    _one_effect(_copies(number, "bank", verb, *sure, "--request-id", f"bank-{verb}"))
+    return counts.read_text().count("once")
+
+
 @pytest.mark.parametrize("words", ASKED, ids=" ".join)
 def test_the_station_is_asked_once(counting: CountingStation, words: Words) -> None:
     _one_effect(_copies(FEW, *words, *ASKED[words], "--request-id", "once"))
@@ -133,6 +154,13 @@ def test_a_measurement_is_made_once(
     assert _measure(FEW, tmp_path, monkeypatch) == 1
 
 
+@pytest.mark.parametrize("verb", BANKS)
+def test_work_on_banks_is_done_once(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verb: str
+) -> None:
+    assert _bank(FEW, verb, tmp_path, monkeypatch) == 1
+
+
 @pytest.mark.campaign
 @pytest.mark.timeout(1800)
 def test_fifty_copies_of_everything(
@@ -148,12 +176,14 @@ def test_fifty_copies_of_everything(
     counting.stop()
     _pod(MANY, home, pod_file)
     assert _measure(MANY, tmp_path, monkeypatch) == 1
+    for verb in BANKS:
+        assert _bank(MANY, verb, tmp_path, monkeypatch) == 1, verb
 
 
 def test_every_verb_that_changes_something_is_run_here() -> None:
     elsewhere = {("init",), ("pod", "up"), ("pod", "down"), ("trace", "import"),
                  ("placement", "measure")}  # fmt: skip
-    assert {words for words, _ in mutating()} == {*ASKED, *elsewhere, *BANKS}
+    assert {words for words, _ in mutating()} == {*ASKED, *elsewhere, *(("bank", v) for v in BANKS)}
 
 
 def test_a_copy_in_another_form_says_it_in_words(k3ctl: K3ctl, counting: CountingStation) -> None:
