@@ -64,7 +64,7 @@ TIERS = Columns(
 
 def status_lines(document: Document, output: Output) -> list[str]:
     """Nodes, tiers, hops and rates. A figure that is not there yet is a dash."""
-    model = document.get("model") or {}
+    model, swapped = document.get("model") or {}, document.get("swapped")
     lines = [f"pod {document.get('pod')}: {output.state(str(document.get('state')))}"]
     if document.get("reason"):
         lines += wrapped(str(document["reason"]))
@@ -73,7 +73,10 @@ def status_lines(document: Document, output: Output) -> list[str]:
             f"model {model.get('name')}, {model.get('dtype')}, digest "
             f"{str(model.get('digest'))[:12]}; epoch {document.get('epoch')}"
         ),
-        cut(f"placement {document.get('placement')}, transport {document.get('transport')}"),
+        cut(
+            f"placement {document.get('placement')}{', swapped since' if swapped else ''}, "
+            f"transport {document.get('transport')}"
+        ),
         *_swap(document),
         *_api(document),
         "",

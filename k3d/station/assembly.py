@@ -75,6 +75,11 @@ class Station:
         """The map in force now."""
         return self.in_force.placement
 
+    @property
+    def swapped(self) -> bool:
+        """Whether a swap put another map in force than the pod's policy plans."""
+        return self.placement.digest != self.in_force.planned_digest
+
     def cut_of(self, spark: str) -> Cut:
         """What a spark is to hold by the slicing in force."""
         return cut_of(self.pod, self.shape, self.in_force.slicing, spark)

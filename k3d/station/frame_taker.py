@@ -104,7 +104,7 @@ class FrameTaker:
             model_digest=station.model_digest,
             dtype=station.options.dtype,
             epoch=station.placement.epoch,
-            placement=station.options.placement,
+            placement=station.options.placement + (", swapped since" if station.swapped else ""),
             transport=station.options.transport,
             api_url=view.api_url,
             uptime_s=round(now_s - view.started_s, 1),

@@ -18,6 +18,7 @@ from k3d.station.membership import LinkSnapshot
 from k3d.station.replacement import Replacement
 from k3d.station.scheduler import Scheduler
 from k3d.station.swap_document import swap_line
+from k3d.station.swap_execution import rows_of_lanes
 from k3d.station.swap_reconciler import SwapReconciler
 
 STALLED_S = 5.0
@@ -74,6 +75,7 @@ class StationView:
             "api": {"url": self.api_url},
             "transport": station.options.transport,
             "placement": station.options.placement,
+            "swapped": station.swapped,
             "swap": swap_line(self.swaps.progress) if self.swaps else None,
             "replacement": self._replacement(),
             "nodes": [self._station_node(state, reason), *map(self._spark_node, self._links())],
@@ -155,6 +157,8 @@ class StationView:
         experts = self.station.engine.experts
         assert isinstance(experts, ExpertTiers)
         figures = [experts.log.figures(index) for index in range(len(experts.log.tiers))]
+        most_rows = rows_of_lanes(self.station)  # hops of prompts are counted and not timed
+        windows = [experts.log.window(index, 0, most_rows) for index in range(len(figures))]
         served = sum(figure.experts for figure in figures)
         counts = self.station.placement.counts
         pod = self.station.pod
@@ -166,15 +170,15 @@ class StationView:
                 "slots": self.station.slots[figure.tier],
                 "hit_share": round(figure.experts / served, 4) if served else None,
                 "hop_us": None
-                if figure.p50_us is None or figure.p99_us is None
+                if window.p50_us is None or window.p99_us is None
                 else {
-                    "p50": round(figure.p50_us, 1),
-                    "p99": round(figure.p99_us, 1),
-                    "count": figure.single_row_hops,
+                    "p50": round(window.p50_us, 1),
+                    "p99": round(window.p99_us, 1),
+                    "count": figure.hops,
                 },
                 "simulated": simulated[figure.tier],
             }
-            for figure in figures
+            for figure, window in zip(figures, windows, strict=True)
         ]
 
 

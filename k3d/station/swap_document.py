@@ -63,7 +63,7 @@ def placement_document(reconciler: SwapReconciler) -> dict[str, Any]:
         "digest": placement.digest,
         "policy": station.options.placement,
         "sparks": list(station.in_force.slicing.sparks),
-        "swapped": placement.digest != station.in_force.planned_digest,
+        "swapped": station.swapped,
         "tiers": [
             {"name": tier, "experts": count, "slots": station.slots[tier]}
             for tier, count in placement.counts.items()
