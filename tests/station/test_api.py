@@ -204,7 +204,7 @@ def test_hops_and_tokens_reach_telemetry_when_the_station_ends(start_pod: Any) -
     rows = read_hops(pod.home)
     assert {row.tier for row in rows} == set(served)
     for tier, count in served.items():
-        assert sum(row.count for row in rows if row.tier == tier) >= count
+        assert sum(row.count for row in rows if row.tier == tier) == count, "prompts' hops too"
         found = [(row.p50_us, row.p99_us) for row in rows if row.tier == tier]
         known = [(p50, p99) for p50, p99 in found if p50 is not None and p99 is not None]
         assert known

@@ -71,10 +71,12 @@ def test_rollback_is_a_swap_to_the_map_before(pod: RunningPod) -> None:
     assert ask(pod, "rollback")["code"] == 10
     before = homes(pod)
     swap(pod, "all-hbm")
+    assert pod.status()["swapped"]
     back = ask(pod, "rollback")
     assert wait_for(pod, back["intent"])["state"] == "done"
     assert homes(pod) == before
     assert not placement(pod)["swapped"]
+    assert not pod.status()["swapped"]
 
 
 def test_an_abort_drops_what_was_staged(pod: RunningPod) -> None:
