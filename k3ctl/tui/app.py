@@ -48,6 +48,7 @@ from k3ctl.tui.writing import WriteGuard
 from k3d.errors import K3Error
 
 SETTLED_S = 0.1
+CAUGHT_UP_S = 1.0
 
 
 class ConsoleApp(App[None]):
@@ -264,7 +265,12 @@ class ConsoleApp(App[None]):
         anew after they were written."""
         if self._resized is not None:
             self._resized.stop()
-        self._resized = self.set_timer(SETTLED_S, self._settle)
+        self._resized = self.set_timer(SETTLED_S, self._settle_twice)
+
+    def _settle_twice(self) -> None:
+        """Soon, and when a busy machine's terminal has caught up too."""
+        self._settle()
+        self._resized = self.set_timer(CAUGHT_UP_S, self._settle)
 
     def _settle(self) -> None:
         self._show(self.snapshot)

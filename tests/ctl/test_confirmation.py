@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,11 +18,12 @@ pytestmark = pytest.mark.usefixtures("fake_k3d")
 
 
 @pytest.fixture
-def busy(home: Path, pod_file: Path, k3ctl: K3ctl) -> Path:
+def busy(home: Path, pod_file: Path, k3ctl: K3ctl) -> Iterator[Path]:
     """A pod that answers two requests."""
     assert k3ctl("pod", "up", str(pod_file)).code == 0
     write_script(home, "station", status={"requests": {"running": 1, "waiting": 1}})
-    return home
+    yield home
+    assert k3ctl("pod", "down", "--yes").code == 0
 
 
 def _lives(home: Path) -> bool:
