@@ -200,6 +200,8 @@ class ConsoleApp(App[None]):
         self._pace.start()
 
     def on_unmount(self) -> None:
+        if self._resized is not None:
+            self._resized.stop()
         self._feed.close()
 
     @property
@@ -270,9 +272,12 @@ class ConsoleApp(App[None]):
     def _settle_twice(self) -> None:
         """Soon, and when a busy machine's terminal has caught up too."""
         self._settle()
-        self._resized = self.set_timer(CAUGHT_UP_S, self._settle)
+        if self.is_running:
+            self._resized = self.set_timer(CAUGHT_UP_S, self._settle)
 
     def _settle(self) -> None:
+        if not self.screen_stack:
+            return  # the console is ending
         self._show(self.snapshot)
         for drawing in self.screen_stack[0].query(Drawing):
             drawing.redraw()
