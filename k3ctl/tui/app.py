@@ -19,7 +19,6 @@ from textual.command import CommandPalette, Provider
 from textual.filter import LineFilter, NoColor
 from textual.screen import Screen
 from textual.theme import BUILTIN_THEMES
-from textual.timer import Timer
 
 from k3ctl.client.frames import FrameSource
 from k3ctl.tui.around import Banner, Foot, Sentence, Tabs, TopLine
@@ -42,13 +41,9 @@ from k3ctl.tui.snapshot import EMPTY, Snapshot
 from k3ctl.tui.themes import THEMES, all_themes, colourless, theme_for
 from k3ctl.tui.trail import Trail
 from k3ctl.tui.typed import Typed
-from k3ctl.tui.widgets.drawing import Drawing
 from k3ctl.tui.widgets.prompt import Prompt
 from k3ctl.tui.writing import WriteGuard
 from k3d.errors import K3Error
-
-SETTLED_S = 0.1
-CAUGHT_UP_S = 1.0
 
 
 class ConsoleApp(App[None]):
@@ -141,7 +136,6 @@ class ConsoleApp(App[None]):
         self._copying = Copying(self, self._body)
         for pane in PANES:
             self.bind(pane.key, f"pane('{pane.name}')", description=pane.title, show=False)
-        self._resized: Timer | None = None
         for key in KEYS if replayed else ():
             self.bind(
                 key.key, key.action,
@@ -200,8 +194,6 @@ class ConsoleApp(App[None]):
         self._pace.start()
 
     def on_unmount(self) -> None:
-        if self._resized is not None:
-            self._resized.stop()
         self._feed.close()
 
     @property
@@ -261,30 +253,8 @@ class ConsoleApp(App[None]):
 
     # Looks
 
-    def on_resize(self) -> None:
-        """Once a burst of sizes is over, everything is drawn for the last of them: a widget may
-        have drawn itself for one that was passed by, and the terminal may show lines that it broke
-        anew after they were written."""
-        if self._resized is not None:
-            self._resized.stop()
-        self._resized = self.set_timer(SETTLED_S, self._settle_twice)
-
-    def _settle_twice(self) -> None:
-        """Soon, and when a busy machine's terminal has caught up too."""
-        self._settle()
-        if self.is_running:
-            self._resized = self.set_timer(CAUGHT_UP_S, self._settle)
-
-    def _settle(self) -> None:
-        if not self.screen_stack:
-            return  # the console is ending
-        self._show(self.snapshot)
-        for drawing in self.screen_stack[0].query(Drawing):
-            drawing.redraw()
-        self._repaint()
-
     def _repaint(self) -> None:
-        """All of it, in another theme or size."""
+        """All of it, in another theme."""
         self.screen_stack[0].refresh(layout=True)
         for widget in self.screen_stack[0].query("*"):
             widget.refresh()

@@ -169,7 +169,8 @@ class Pane(Vertical, can_focus=True):
         return self.app.size.height >= TALL_LINES
 
     def show(self, snapshot: Snapshot) -> None:
-        raise NotImplementedError
+        """Draw a snapshot. A pane calls this first."""
+        self.shown = snapshot
 
     def table(self) -> RowTable | None:
         return next((table for table in self.query(RowTable) if self._displays(table)), None)

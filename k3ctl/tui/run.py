@@ -37,13 +37,24 @@ def run_console(
     see `k3ctl.cli.tui`.
     """
     live = StationCalls(home) if home is not None else None
-    app = ConsoleApp(
-        source, live=live, guard=guard, history=history, home=home, interval_s=interval_s,
-        theme=theme, start_ms=start_ms,
-    )  # fmt: skip
-    with _stderr_on_terminal(), _rare_collections():
+    with _stderr_on_terminal(), _size_of_terminal(), _rare_collections():
+        app = ConsoleApp(
+            source, live=live, guard=guard, history=history, home=home, interval_s=interval_s,
+            theme=theme, start_ms=start_ms,
+        )  # fmt: skip
         app.run(mouse=mouse)
     return app.return_code or 0
+
+
+@contextlib.contextmanager
+def _size_of_terminal() -> Iterator[None]:
+    """Textual takes COLUMNS and LINES for the size. Where they were exported they stay what they
+    were, whatever becomes of the window; the terminal itself knows."""
+    kept = {name: os.environ.pop(name, None) for name in ("COLUMNS", "LINES")}
+    try:
+        yield
+    finally:
+        os.environ.update({name: value for name, value in kept.items() if value is not None})
 
 
 @contextlib.contextmanager

@@ -221,7 +221,6 @@ def test_k3_at_full_scale(look: str, noted_home: Path) -> None:
     drive(body, size=(80, 24), live=FakeStation(92, 896), marks=marks, theme=theme)
 
 
-@pytest.mark.campaign
 def test_a_storm_of_sizes_ends_on_the_screen_of_a_fresh_start(
     noted_home: Path, station: FakeStation, source: StillSource, asked: Asked, worker: Worker,
     seed: int,

@@ -112,7 +112,6 @@ def test_every_theme_draws_the_palette_dialogs_and_keys(theme: str) -> None:
     drive(body, theme=theme)
 
 
-@pytest.mark.campaign
 def test_resize_storm_ends_on_the_screen_of_a_fresh_start(seed: int) -> None:
     import random
 

@@ -88,7 +88,7 @@ class BanksPane(Pane):
     # What is shown
 
     def show(self, snapshot: Snapshot) -> None:
-        self.shown = snapshot
+        super().show(snapshot)
         frame = snapshot.frame
         working = () if frame is None else tuple((w.kind, w.node) for w in frame.bank_work)
         asked = self._asked_number

@@ -117,7 +117,7 @@ class ChatPane(Pane):
         yield Question(placeholder="ask the model", id="chat-question", select_on_focus=False)
 
     def show(self, snapshot: Snapshot) -> None:
-        self.shown = snapshot
+        super().show(snapshot)
         self.query_one("#chat-state", Drawing).redraw()
 
     def _draw(self, width: int, _: int) -> Sequence[Line]:

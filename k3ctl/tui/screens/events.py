@@ -61,7 +61,7 @@ class EventsPane(Pane):
         return self.query_one(LogView)
 
     def show(self, snapshot: Snapshot) -> None:
-        self.shown = snapshot
+        super().show(snapshot)
         home = self.console.home
         if home is None:
             self._failed = "these frames have no home, so no logs"

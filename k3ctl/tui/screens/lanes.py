@@ -62,7 +62,7 @@ class LanesPane(RowPane):
         yield MasterDetail(table, self._draw_lane)
 
     def show(self, snapshot: Snapshot) -> None:
-        self.shown = snapshot
+        super().show(snapshot)
         frame, marks = snapshot.frame, self.console.marks
         lanes = () if frame is None else frame.lanes
         old = snapshot.freshness != "fresh"

@@ -56,7 +56,7 @@ class NodesPane(RowPane):
         yield MasterDetail(table, self._draw_node)
 
     def show(self, snapshot: Snapshot) -> None:
-        self.shown = snapshot
+        super().show(snapshot)
         frame, marks = snapshot.frame, self.console.marks
         nodes = () if frame is None else frame.nodes
         self.both.table.set_rows(node_row(node, snapshot, marks) for node in nodes)

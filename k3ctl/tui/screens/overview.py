@@ -79,7 +79,7 @@ class OverviewPane(Pane):
         yield Drawing(self._draw_chart, id="chart")
 
     def show(self, snapshot: Snapshot) -> None:
-        self.shown = snapshot
+        super().show(snapshot)
         frame, marks = snapshot.frame, self.console.marks
         found = () if frame is None else frame.attention
         found = sorted(found, key=lambda each: SEVERITIES.index(each.severity))

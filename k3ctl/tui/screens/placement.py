@@ -77,7 +77,7 @@ class PlacementPane(Pane):
     # What is shown
 
     def show(self, snapshot: Snapshot) -> None:
-        self.shown = snapshot
+        super().show(snapshot)
         self.set_class(not self.wide, "-one")
         frame, live, home = snapshot.frame, self.console.live, self.console.home
         if frame is not None:

@@ -83,7 +83,7 @@ class TiersPane(Pane):
     # What is shown
 
     def show(self, snapshot: Snapshot) -> None:
-        self.shown = snapshot
+        super().show(snapshot)
         self.set_class(self.tall, "-roomy")
         self._ask()
         self._redraw()

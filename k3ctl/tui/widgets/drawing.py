@@ -56,11 +56,15 @@ class Drawing(Widget):
         width, height = self.size
         if not width or not self.is_attached:
             return
-        old, new = self._lines, list(self._draw(width, 0 if self._fit else height))
-        self._lines = new
-        if self._fit and len(new) != len(old):
+        before = len(self._lines)
+        self._take(self._draw(width, 0 if self._fit else height), width)
+        if self._fit and len(self._lines) != before:
             self.refresh(layout=True)
-            return
+
+    def _take(self, lines: Sequence[Line], width: int) -> None:
+        """Show these lines; those that are others than before are painted."""
+        old, new = self._lines, list(lines)
+        self._lines = new
         changed = [
             Region(0, y, width, 1)
             for y in range(max(len(old), len(new)))
@@ -74,7 +78,8 @@ class Drawing(Widget):
 
     def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
         if self._fit:
-            self._lines = list(self._draw(width, 0))
+            # The layout may leave it where and as large as it was, and then paints nothing.
+            self._take(self._draw(width, 0), width)
             return len(self._lines)
         return super().get_content_height(container, viewport, width)
 
