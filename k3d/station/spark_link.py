@@ -8,22 +8,26 @@ finds the link broken says why, once; then the thread connects and fills again.
 from __future__ import annotations
 
 import logging
+import math
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from time import monotonic, monotonic_ns
+from typing import TypeVar
 
 import msgspec
 
 from k3d.errors import FabricError, HandshakeRefused, K3Error, NodeLost, Refused, TimedOut
 from k3d.fabric.control import Commit, Counters, decode, encode
-from k3d.fabric.facts import Facts, StagedBank
+from k3d.fabric.facts import Facts
 from k3d.fabric.frames import Buffer, Frame, Kind
 from k3d.fabric.handshake import call
 from k3d.fabric.link import Link
 from k3d.fabric.records import Record
 from k3d.fabric.request import ask
 from k3d.station.hop import Hop
+from k3d.station.hop_gap import HopGap
 from k3d.station.hop_ring import HopRing
+from k3d.station.link_figures import LinkFigures
 from k3d.station.link_standing import LinkStanding
 from k3d.station.link_state import Cut, LinkSnapshot, LinkTimes
 from k3d.station.spark_fill import SliceSource, SparkFill
@@ -33,6 +37,8 @@ HOP_CHECK_S = 0.05
 """How often to look whether a hop is over, should its end have been missed."""
 
 log = logging.getLogger(__name__)
+
+Answer = TypeVar("Answer")
 
 
 class SparkLink:
@@ -62,27 +68,15 @@ class SparkLink:
         self._secret = secret
         self._records = records
         self._source = source
-        self._staged: StagedBank | None = None  # as the spark said when it joined
-        self._fill_now: SparkFill | None = None  # None where it held its slices when it joined
         self._times = times or LinkTimes()
         self._turn = threading.Lock()  # who uses the link; free whenever the engine wants it
         self._standing = LinkStanding(self.node)
         self._link: Link | None = None
         self._stopping = threading.Event()
         self._sequence = 0
-        self._loaded = 0
-        self._progress_s: float | None = None
-        self._joins = 0  # times the spark became ready; a swap's copies last for one of them
-        self._hop_over: threading.Event | None = None  # wanted by whoever waits between hops
-        self._ping_over: threading.Event | None = None  # the same, wanted by the link's thread
-        self._counters: Counters | None = None
-        self._counted_s: float | None = None
-        self._rtt_ns: int | None = None
+        self._known = LinkFigures(self.node)
+        self._gap = HopGap()
         self._hop: Hop | None = None  # the dispatch without an answer
-        self._hop_layer = 0  # of the last one
-        self._hop_ns: int | None = None
-        self._compute_ns: int | None = None
-        self._version: str | None = None
         self.hops = HopRing()
         """What the dispatches to this spark took."""
         self._thread = threading.Thread(target=self._run, name=f"link-{self.node}", daemon=True)
@@ -122,45 +116,14 @@ class SparkLink:
 
     def snapshot(self) -> LinkSnapshot:
         """What is known of the spark now."""
-        standing, counters, facts = self._standing.now, self._counters, self._facts
-        progress_s, hop, fill = self._progress_s, self._hop, self._fill_now
-        counted_s = self._counted_s
-        waiting_s = hop.age_ns / 1e9 if hop is not None else None
-        reason = str(standing) if standing.reason else None
-        if standing.state == "ready" and waiting_s is not None and waiting_s > self._times.late_s:
-            reason = f"{self.node} has not answered layer {self._hop_layer} for {waiting_s:.1f} s"
-        return LinkSnapshot(
-            node=self.node,
-            state=standing.state,
-            reason=reason,
-            slice_index=facts.slice_index,
-            slice_count=facts.slice_count,
-            slots=facts.slots,
-            loaded=self._loaded,
-            epoch=facts.epoch if standing.state == "ready" else None,
-            progress_age_s=None if progress_s is None else monotonic() - progress_s,
-            waiting_s=waiting_s,
-            rtt_us=_microseconds(self._rtt_ns),
-            hop_us=_microseconds(self._hop_ns),
-            compute_us=_microseconds(self._compute_ns),
-            pid=counters.pid if counters else None,
-            rss_bytes=counters.rss_bytes if counters else None,
-            served_dispatches=counters.served_dispatches if counters else None,
-            served_rows=counters.served_rows if counters else None,
-            version=self._version,
-            sensors=counters.sensors if counters else None,
-            counters_age_s=None if counted_s is None else monotonic() - counted_s,
-            joins=self._joins,
-            staged=self._staged,
-            filling=fill.count if fill is not None else None,
-        )
+        return self._known.snapshot(self._facts, self._standing.now, self._hop, self._times)
 
     # For a swap: what travels between hops
 
     @property
     def joins(self) -> int:
         """How often the spark has become ready. What was staged at another number is gone."""
-        return self._joins
+        return self._known.joins
 
     def between_hops(
         self,
@@ -177,29 +140,49 @@ class SparkLink:
         Raises NodeLost when the spark is not ready, has joined again since `joins`, or does not
         do what it is asked.
         """
-        over = self._hop_over = threading.Event()
-        try:
-            while True:
+
+        def link_of_this_join() -> Link:
+            link, standing = self._link, self._standing.now
+            if link is None or standing.state != "ready" or self._known.joins != joins:
+                raise self._standing.lost(standing.reason or f"{self.node} had to join again")
+            return link
+
+        def exchange(link: Link) -> Frame:
+            try:
+                frame = self._ask(
+                    link, kind, answer, epoch=epoch, rows=rows, parts=parts,
+                    timeout_s=self._times.hop_s,
+                )  # fmt: skip
+            except (FabricError, TimedOut) as error:
+                raise self._lose(error.message) from None
+            loads = kind is Kind.LOAD
+            self._known.loaded = self._known.loaded + rows if loads else frame.rows
+            return frame
+
+        frame = self._in_a_gap(link_of_this_join, exchange)
+        assert frame is not None
+        return frame
+
+    def _in_a_gap(
+        self,
+        link_to_use: Callable[[], Link | None],
+        act: Callable[[Link], Answer],
+        within_s: float = math.inf,
+    ) -> Answer | None:
+        """What `act` makes of the link as soon as no dispatch is outstanding; None when there is
+        no link to use any more, or no gap in time."""
+        until_s = monotonic() + within_s
+        with self._gap.awaited() as opened:
+            while monotonic() < until_s:
                 with self._turn:
-                    link, standing = self._link, self._standing.now
-                    if link is None or standing.state != "ready" or self._joins != joins:
-                        why = standing.reason or f"{self.node} had to join again"
-                        raise self._standing.lost(why)
+                    link = link_to_use()
+                    if link is None:
+                        return None
                     if self._hop is None:
-                        try:
-                            frame = self._ask(
-                                link, kind, answer, epoch=epoch, rows=rows, parts=parts,
-                                timeout_s=self._times.hop_s,
-                            )  # fmt: skip
-                        except (FabricError, TimedOut) as error:
-                            raise self._lose(error.message) from None
-                        loads = kind is Kind.LOAD
-                        self._loaded = self._loaded + rows if loads else frame.rows
-                        return frame
-                over.wait(HOP_CHECK_S)
-                over.clear()
-        finally:
-            self._hop_over = None
+                        return act(link)
+                opened.wait(HOP_CHECK_S)
+                opened.clear()
+        return None
 
     def turn_to(
         self, epoch: int, placement_digest: str, *, held: bool = True, cut: Cut | None = None
@@ -235,7 +218,7 @@ class SparkLink:
             self._sequence += 1
             epoch = self._facts.epoch
             self._hop = Hop(self._sequence, epoch, layer, rows, monotonic_ns())
-            self._hop_layer = layer
+            self._known.hop_layer = layer
             try:
                 link.send(
                     Kind.DISPATCH,
@@ -258,7 +241,7 @@ class SparkLink:
         with self._turn:
             hop, link = self._hop, self._usable()
             if hop is None:
-                loss = f"the dispatch of layer {self._hop_layer}: {self._standing.loss}"
+                loss = f"the dispatch of layer {self._known.hop_layer}: {self._standing.loss}"
                 raise self._standing.lost(f"{self.node} lost {loss}")
             if timeout_s is None:
                 timeout_s = hop.left_s(self._times)
@@ -274,13 +257,11 @@ class SparkLink:
             if not hop.is_answered_by(frame):
                 raise self._lose(hop.wrong_answer(frame, self.node))
             self._hop = None
-            self._hop_ns = hop.age_ns
-            self._compute_ns = frame.compute_ns
-            self.hops.note(self._hop_ns, frame.compute_ns, hop.rows)
-            self._progress_s = monotonic()
-            for over in (self._hop_over, self._ping_over):
-                if over is not None:
-                    over.set()
+            known, took_ns = self._known, hop.age_ns
+            known.hop_ns, known.compute_ns = took_ns, frame.compute_ns
+            known.progress_s = monotonic()
+            self.hops.note(took_ns, frame.compute_ns, hop.rows)
+            self._gap.opened()
             return frame
 
     def settle(self) -> None:
@@ -294,7 +275,7 @@ class SparkLink:
     @property
     def hop_ns(self) -> int | None:
         """Nanoseconds from `begin` to the end of `finish` in the last hop; None before any."""
-        return self._hop_ns
+        return self._known.hop_ns
 
     def _usable(self) -> Link:
         """The link, if dispatches may travel. Raises NodeLost or Refused with why not."""
@@ -349,15 +330,15 @@ class SparkLink:
         facts = self._facts
         spark = call(link, self._secret, facts, self._times.handshake_s)
         link.peer = self.node
-        self._version = spark.version
-        self._staged, self._fill_now = spark.staged, None
+        known = self._known
+        known.version, known.staged, known.fill = spark.version, spark.staged, None
         held = spark.holding
         if (
             held is not None
             and held.epoch == facts.epoch
             and held.placement_digest == facts.placement_digest
         ):
-            self._loaded = held.records
+            self._known.loaded = held.records
             if held.staged:
                 # Of a swap that was not carried out, or will begin again.
                 self._ask(link, Kind.RETIRE, Kind.RETIRED)
@@ -369,7 +350,7 @@ class SparkLink:
             self._check_running()
             if self._facts is not facts:
                 raise FabricError(f"the epoch turned while {self.node} was joining")
-            self._joins += 1
+            self._known.joins += 1
             self._standing.become("ready")
         return link
 
@@ -377,27 +358,27 @@ class SparkLink:
         facts = self._facts
         if self._standing.now.state != "refused":
             self._standing.become("loading")
-        self._loaded = 0
+        self._known.loaded = 0
         self._ask(link, Kind.RESET, Kind.LOADED)
 
         def exchange(kind: Kind, answer: Kind, rows: int, parts: list[Buffer]) -> Frame:
             self._check_running()
-            self._loaded = fill.count.records
+            self._known.loaded = fill.count.records
             return self._ask(link, kind, answer, rows=rows, parts=parts)
 
         fill = SparkFill(exchange, self.node, facts.slice_bytes or 0, limit_bytes)
-        self._fill_now = fill
-        source, staged = self._source, self._staged
+        self._known.fill = fill
+        source, staged = self._source, self._known.staged
         if source is not None and staged is not None and staged.records:
             fill.send(source.records(fill.name(source.names())))
         else:
             fill.send(self._records())
-        self._loaded = fill.count.records
-        commit = encode(Commit(facts.placement_digest or "", self._loaded))
+        self._known.loaded = fill.count.records
+        commit = encode(Commit(facts.placement_digest or "", self._known.loaded))
         self._ask(link, Kind.COMMIT, Kind.COMMITTED, parts=(commit,))
         log.info(
             "%s was filled with %d expert slices, %d of them from its own bank",
-            self.node, self._loaded, fill.count.filled,
+            self.node, self._known.loaded, fill.count.filled,
         )  # fmt: skip
 
     def _watch(self, link: Link) -> None:
@@ -405,14 +386,18 @@ class SparkLink:
         lost."""
         every_s = self._times.ping_every_s
         while not self._stopping.is_set():
-            idle_s = monotonic() - (self._progress_s or 0.0)
+            idle_s = self._known.idle_s
             # While a hop is under way there is nothing to do but to notice the end of the link.
             shortest_s = every_s / 2 if self._hop is not None else 0.01
             if link.wait_gone(max(every_s - idle_s, shortest_s)) or not self.ready:
                 break
-            if monotonic() - (self._progress_s or 0.0) < every_s:
-                if monotonic() - (self._counted_s or 0.0) > self._times.count_every_s:
-                    self._ping_between_hops(link)
+            if self._known.idle_s < every_s:
+                if self._known.counters_age_s > self._times.count_every_s:
+                    self._in_a_gap(
+                        lambda: link if self.ready and not self._stopping.is_set() else None,
+                        self._ping,
+                        every_s,
+                    )
                 continue
             if self._turn.acquire(timeout=every_s):
                 try:
@@ -423,28 +408,11 @@ class SparkLink:
         if self.ready and not self._stopping.is_set():
             self._standing.become("lost", f"{self.node} ended the link; its process may have ended")
 
-    def _ping_between_hops(self, link: Link) -> None:
-        """Once, as soon as no dispatch is outstanding; not at all if that does not happen soon."""
-        over = self._ping_over = threading.Event()
-        until_s = monotonic() + self._times.ping_every_s
-        try:
-            while self.ready and monotonic() < until_s and not self._stopping.is_set():
-                with self._turn:
-                    if self._hop is None and self.ready:
-                        self._ping(link)
-                        return
-                over.wait(HOP_CHECK_S)
-                over.clear()
-        finally:
-            self._ping_over = None
-
     def _ping(self, link: Link) -> None:
         begun_ns = monotonic_ns()
         frame = self._ask(link, Kind.PING, Kind.PONG, timeout_s=self._times.ping_s)
-        self._rtt_ns = monotonic_ns() - begun_ns
-        self._counted_s = monotonic()
-        counters = decode(frame, Counters, self.node)
-        self._counters, self._loaded = counters, counters.loaded
+        took_ns = monotonic_ns() - begun_ns
+        self._known.count(decode(frame, Counters, self.node), took_ns)
 
     def _ask(
         self,
@@ -468,7 +436,7 @@ class SparkLink:
             rows=rows,
             parts=parts,
         )
-        self._progress_s = monotonic()
+        self._known.progress_s = monotonic()
         return frame
 
     def _check_running(self) -> None:
@@ -486,7 +454,3 @@ class SparkLink:
             link.send(Kind.BYE)
         except FabricError:
             log.info("%s was gone before the goodbye", self.node)
-
-
-def _microseconds(time_ns: int | None) -> float | None:
-    return None if time_ns is None else time_ns / 1000
