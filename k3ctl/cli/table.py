@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from k3d.duration import duration_us as duration_us
 from k3d.errors import ConfigError
 
 WIDTH = 80
@@ -159,15 +160,6 @@ def size(size_bytes: float | None) -> str:
             return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
         amount /= 1024
     return f"{amount:.1f} TiB"
-
-
-def duration_us(time_us: float | None) -> str:
-    """Microseconds in the unit that reads best; None as a dash."""
-    if time_us is None:
-        return "-"
-    if time_us < 1_000:
-        return f"{time_us:.0f} us"
-    return f"{time_us / 1000:.2f} ms" if time_us < 1_000_000 else f"{time_us / 1e6:.1f} s"
 
 
 def seconds(time_s: float | None) -> str:

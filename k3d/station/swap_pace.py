@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable
 from time import monotonic
 
+from k3d.duration import duration_us
 from k3d.experts.hop_log import HopLog, HopWindow
 from k3d.station.swap_progress import SwapProgress
 
@@ -65,8 +66,8 @@ class LatencyGuard:
                 continue
             if window.p99_us > FACTOR * usual + FLOOR_US:
                 return (
-                    f"hops to {self._hops.tiers[tier]} take {window.p99_us:.0f} us (p99), "
-                    f"{usual:.0f} us without the swap"
+                    f"hops to {self._hops.tiers[tier]} take {duration_us(window.p99_us)} (p99), "
+                    f"{duration_us(usual)} without the swap"
                 )
         return None
 

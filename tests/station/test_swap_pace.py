@@ -53,7 +53,7 @@ def test_hops_much_slower_than_before_the_swap_ask_for_a_pause() -> None:
     hops(log, 9000, rows=17)
     assert guard.trouble() is None, "a chunk's hop is no lane's"
     hops(log, 2600)
-    assert guard.trouble() == "hops to hbm take 2600 us (p99), 1000 us without the swap"
+    assert guard.trouble() == "hops to hbm take 2.60 ms (p99), 1.00 ms without the swap"
 
 
 def test_what_hops_take_in_a_pause_is_usual_from_then_on() -> None:
