@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from k3ctl.cli.lazy import meant
 from k3ctl.cli.options import Invocation, home_options, json_option
 from k3ctl.cli.output import EXIT_SENTENCES, HEALTH_SENTENCES
 from k3ctl.cli.table import wrapped
@@ -67,7 +68,7 @@ FILES = {
 @json_option
 @click.pass_context
 def show_help(context: click.Context, words: tuple[str, ...]) -> None:
-    """Explain a command or a topic: exit-codes, environment, formatting, files."""
+    """Explain a command or a topic: topics, exit-codes, environment, formatting, files."""
     invocation: Invocation = context.obj
     if len(words) == 1 and words[0] in TOPICS:
         _show(invocation, words, "\n".join(TOPICS[words[0]]()))
@@ -78,8 +79,10 @@ def show_help(context: click.Context, words: tuple[str, ...]) -> None:
     for word in words:
         found = command.get_command(current, word) if isinstance(command, click.Group) else None
         if found is None:
+            among = command.list_commands(current) if isinstance(command, click.Group) else []
+            near = meant(word, [*among, *TOPICS] if current is root else among)
             raise ConfigError(
-                f"there is no command or topic {' '.join(words)!r}",
+                f"there is no command or topic {' '.join(words)!r}" + (f"; {near}" if near else ""),
                 hint=f"topics: {', '.join(TOPICS)}; commands: k3ctl --help",
             )
         command = found
@@ -113,7 +116,19 @@ def _files() -> list[str]:
     return ["In the home:", ""] + [f"  {name:14} {what}" for name, what in FILES.items()]
 
 
+def _topics() -> list[str]:
+    return [f"  {topic:14} {what}" for topic, what in ABOUT.items()]
+
+
+ABOUT = {
+    "topics": "this list",
+    "exit-codes": "what the exit codes of k3ctl and k3d mean",
+    "environment": "the variables that are heeded",
+    "formatting": "streams, JSON, columns, colour, and what all verbs take",
+    "files": "what is in the home",
+}
 TOPICS = {
+    "topics": _topics,
     "exit-codes": _exit_codes,
     "environment": _environment,
     "formatting": FORMATTING.strip().splitlines,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
@@ -23,17 +23,29 @@ class Verb(NamedTuple):
 MOST_SUMMARY = 200
 
 
+def meant(name: str, known: Iterable[str]) -> str | None:
+    """The question whether the nearest of the known names was meant; None when none is near."""
+    from difflib import get_close_matches
+
+    near = get_close_matches(name, list(known), n=1, cutoff=0.7)
+    return f"did you mean {near[0]}?" if near else None
+
+
+def _all_of(known: Iterable[str]) -> str:
+    return f"there are {', '.join(known)}"
+
+
 class NounGroup(click.Group):
     """A group that says what there is: whole sentences in its help, and names in its errors."""
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """As click does, but an unknown name lists the known ones."""
+        """As click does, but an unknown name tells the nearest of the known ones, or all of them."""
         name, known = args[0], self.list_commands(ctx)
         if name not in known and not name.startswith("-") and not ctx.resilient_parsing:
             raise click.UsageError(
-                f"there is no command {name!r}; there are {', '.join(known)}", ctx
+                f"there is no command {name!r}; {meant(name, known) or _all_of(known)}", ctx
             )
         return super().resolve_command(ctx, args)
 

@@ -63,7 +63,7 @@ class Terminated(BaseException):
     verbs=VERBS,
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 80},
-    epilog="Topics: k3ctl help exit-codes, environment, formatting, files.",
+    epilog="Topics: k3ctl help topics, exit-codes, environment, formatting, files.",
 )
 @click.version_option(__version__, "-V", "--version", message="k3ctl %(version)s")
 @home_options
@@ -208,6 +208,9 @@ def _usage_error(error: click.ClickException) -> ConfigError:
     if isinstance(error, click.exceptions.NoArgsIsHelpError) and context is not None:
         verbs = getattr(context.command, "list_commands", lambda _: [])(context)
         return ConfigError(f"{path} takes one of {', '.join(verbs)}", hint=f"see: {path} --help")
+    if isinstance(error, click.BadParameter) and isinstance(error.param, click.Argument):
+        # Its metavar may be its choices, which the message lists.
+        error.param_hint = error.param_hint or f"'{error.param.human_readable_name}'"
     message = " ".join(error.format_message().split())  # click lists choices over several lines
     sentence = message[:1].lower() + message[1:]
     return ConfigError(sentence.rstrip("."), hint=f"see: {path} --help")

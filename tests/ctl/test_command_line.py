@@ -66,6 +66,25 @@ def test_an_unknown_command_lists_the_known(k3ctl: K3ctl) -> None:
     assert "there are init, status, pod" in ran.err
 
 
+@pytest.mark.parametrize(
+    ("words", "nearest"),
+    [
+        (["statsu"], "status"),
+        (["pod", "staus"], "status"),
+        (["help", "placment"], "placement"),
+        (["help", "pod", "dwn"], "down"),
+        (["help", "exit-code"], "exit-codes"),
+    ],
+    ids=" ".join,
+)
+def test_a_mistyped_command_is_told_the_nearest(
+    k3ctl: K3ctl, words: list[str], nearest: str
+) -> None:
+    ran = k3ctl(*words)
+    assert ran.code == ExitCode.USAGE
+    assert f"did you mean {nearest}?" in ran.err
+
+
 @pytest.mark.parametrize("flag", ["--json", "--jsonl"])
 def test_errors_are_json_when_json_was_asked_for(k3ctl: K3ctl, flag: str) -> None:
     for arguments in (["chat", "hello", flag], ["chat", flag, "--top-p", "7", "hello"]):
@@ -77,6 +96,14 @@ def test_errors_are_json_when_json_was_asked_for(k3ctl: K3ctl, flag: str) -> Non
         assert ran.error["name"] == ExitCode(ran.code).name
 
 
+@pytest.mark.parametrize("words", [["plot", "latncy"], ["plot"]], ids=" ".join)
+def test_a_choice_is_listed_once_under_its_plain_name(k3ctl: K3ctl, words: list[str]) -> None:
+    ran = k3ctl(*words)
+    assert ran.code == ExitCode.USAGE
+    assert "'WHAT'" in ran.err
+    assert ran.err.count("sensors") == 1
+
+
 def test_topics(k3ctl: K3ctl) -> None:
     codes = k3ctl("help", "exit-codes").out
     for code in ExitCode:
@@ -84,7 +111,9 @@ def test_topics(k3ctl: K3ctl) -> None:
     assert "K3_HOME" in k3ctl("help", "environment").out
     assert "pod.secret" in k3ctl("help", "files").out
     assert "--request-id" in k3ctl("help", "formatting").out
-    for topic in ("exit-codes", "environment", "formatting", "files"):
+    listed = k3ctl("help", "topics").out
+    for topic in ("topics", "exit-codes", "environment", "formatting", "files"):
+        assert re.search(rf"^ +{topic} +\w", listed, re.MULTILINE)
         assert max(map(len, k3ctl("help", topic).out.splitlines())) <= 80
     assert k3ctl("help", "dancing").code == ExitCode.USAGE
 
