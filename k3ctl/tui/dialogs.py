@@ -12,6 +12,7 @@ from textual.widgets import Button, Input, Static
 
 from k3ctl.tui.deeds import Deed
 from k3ctl.tui.ink import clean
+from k3ctl.tui.widgets.typed_line import TypedLine
 
 
 class ConfirmDialog(ModalScreen[bool]):
@@ -52,7 +53,7 @@ class ConfirmDialog(ModalScreen[bool]):
             yield Static(f"$ {clean(deed.command)}", id="deed-command", markup=False)
             if deed.word is not None:
                 yield Static(f"Type {clean(deed.word)} to confirm:", markup=False)
-                yield Input(id="deed-word")
+                yield TypedLine(id="deed-word")
             with Horizontal():
                 yield Button("Cancel", id="deed-cancel", compact=True)
                 yield Button(

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from rich.cells import cell_len
 from textual import events
+from textual.keys import key_to_character
 
 from k3ctl.tui.app import ConsoleApp
 from k3ctl.tui.ink import text_of, width_of
@@ -16,8 +17,10 @@ from k3ctl.tui.marks import UNICODE
 from k3ctl.tui.screens.chat import ChatPane, Question
 from k3ctl.tui.station_calls import StationCalls
 from k3ctl.tui.transcript import Turn, wrapped
+from k3ctl.tui.widgets.typed_line import TypedLine
 from tests.ctl.fake_daemons import FakeDaemon, write_script
 from tests.tui.driven import drive, opened, until
+from tests.tui.screen_text import screen_lines
 from tests.tui.shown import shows, text
 
 
@@ -170,6 +173,24 @@ def test_keys_typed_into_the_line_are_no_keys_of_the_console(
         assert app.pane_name == "chat"
 
     drive_chat(body, home)
+
+
+def test_the_foot_offers_no_key_that_the_line_takes(home: Path, station: FakeDaemon) -> None:
+    async def body(app: ConsoleApp, pilot: Any) -> None:
+        await chatting(app, pilot)
+        foot = " ".join(screen_lines(app)[-1].split())
+        assert foot == "enter ask esc stop, or leave the line ^n new conversation ^q quit"
+        await pilot.press("escape")
+        await shows(app, pilot, "/ filter", ": go to", "? keys", "q quit")
+
+    drive_chat(body, home)
+
+
+@pytest.mark.parametrize("key", ["slash", "at", "backslash", "plus", "minus", "underscore", "a"])
+def test_a_line_takes_every_key_that_writes(key: str) -> None:
+    assert TypedLine().check_consume_key(key, key_to_character(key))
+    for other in ("tab", "escape", "enter", "ctrl+n", "f1", "ctrl+slash"):
+        assert not TypedLine().check_consume_key(other, key_to_character(other))
 
 
 def test_several_pasted_lines_become_one(home: Path) -> None:

@@ -21,6 +21,7 @@ from k3ctl.tui.pane import Chosen, Pane
 from k3ctl.tui.snapshot import Snapshot
 from k3ctl.tui.transcript import Turn
 from k3ctl.tui.widgets.drawing import Drawing
+from k3ctl.tui.widgets.typed_line import TypedLine
 from k3d.errors import K3Error
 
 NO_HOME = "there is no pod to ask here"
@@ -38,10 +39,11 @@ class Streamed(Message):
         return isinstance(message, Streamed) and message.stream is self.stream
 
 
-class Question(Input):
+class Question(TypedLine):
     """The line that is typed into. Esc stops an answer, or leaves the line."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("enter", "submit", "ask"),
         Binding("escape", "leave", "stop, or leave the line", key_display="esc"),
         Binding("ctrl+n", "afresh", "new conversation", key_display="^n"),
         Binding("up", "earlier(-1)", "question before", show=False),

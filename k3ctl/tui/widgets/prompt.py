@@ -11,6 +11,8 @@ from textual.message import Message
 from textual.suggester import Suggester
 from textual.widgets import Input, Static
 
+from k3ctl.tui.widgets.typed_line import TypedLine
+
 
 class Prompt(Horizontal):
     """Hidden until it is opened; says what was typed while it is, and how it ended."""
@@ -98,7 +100,7 @@ class Prompt(Horizontal):
         self.post_message(self.Ended(self.mark, text))
 
 
-class _Field(Input):
+class _Field(TypedLine):
     """Tab takes the suggestion, Esc gives up, arrows do not leave the line."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
