@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import readline
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +17,12 @@ from k3d.errors import K3Error
 from k3d.store.paths import run_directory
 
 LONGEST_HISTORY = 1_000
+COMMANDS = {
+    "/new": "begin a new conversation",
+    "/quit": "end, as ctrl-d does",
+    "/help": "this list",
+}
+_COMMAND = re.compile(r"/[\w-]*")
 
 
 def converse(
@@ -27,8 +34,9 @@ def converse(
     *,
     stats: bool = False,
 ) -> None:
-    """Ask, answer and remember until the end of input. An error ends an answer, not the session."""
-    output.note("ctrl-d ends, ctrl-c stops an answer, /new starts afresh")
+    """Ask, answer and remember until the end of input or /quit. An error ends an answer, not the
+    session. A single word after a slash is a command, never a question."""
+    output.note("ctrl-d ends, ctrl-c stops an answer, /new starts afresh, /help lists the commands")
     messages = list(opening)
     with _history(run_directory(home) / "chat_history"):
         while True:
@@ -40,10 +48,22 @@ def converse(
             except KeyboardInterrupt:
                 output.text()
                 continue
+            if question == "/quit":
+                return
             if question == "/new":
                 messages = list(opening)
+                output.text("a new conversation begins")
+            elif _COMMAND.fullmatch(question):
+                output.lines(_told(question))
             elif question:
                 messages = _turn(station, messages, question, settings, output, stats)
+
+
+def _told(command: str) -> list[str]:
+    """The commands, or that this is none."""
+    if command == "/help":
+        return [f"  {name:6} {what}" for name, what in COMMANDS.items()]
+    return [f"there is no command {command}; /help lists them"]
 
 
 def _turn(

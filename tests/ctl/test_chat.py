@@ -222,3 +222,36 @@ def test_a_conversation_on_a_terminal(home: Path, station: FakeDaemon) -> None:
     assert roles == ["user", "assistant", "user"]
     assert station.requests[1]["seed"] == 1
     assert "What does ls do?" in (home / "run" / "chat_history").read_text()
+
+
+def test_words_after_a_slash_are_commands(home: Path, station: FakeDaemon) -> None:
+    controller, inner = pty.openpty()
+    terminal = Terminal(controller)
+    with subprocess.Popen(
+        [*K3CTL, "chat"],
+        stdin=inner,
+        stdout=inner,
+        stderr=inner,
+        env={**os.environ, "TERM": "dumb"},
+    ) as child:
+        os.close(inner)
+        try:
+            for typed, told in (
+                ("What does ls do?", "lists é."),
+                ("/help", "/quit  end, as ctrl-d does"),
+                ("/nwe", "there is no command /nwe; /help lists them"),
+                ("/new", "a new conversation begins"),
+                ("/etc/passwd is what?", "lists é."),
+            ):
+                terminal.wait_for("> ")
+                terminal.type(f"{typed}\n")
+                terminal.wait_for(told)
+            terminal.wait_for("> ")
+            terminal.type("/quit\n")
+            child.wait(timeout=20)
+        finally:
+            child.kill()
+    os.close(controller)
+    assert child.returncode == 0
+    asked = [[each["content"] for each in one["messages"]] for one in station.requests]
+    assert asked == [["What does ls do?"], ["/etc/passwd is what?"]]
