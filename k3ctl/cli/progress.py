@@ -23,7 +23,8 @@ class Progress:
     """Call it with words, with the part that is done, 0 to 1, where that is known, and with the
     phase of the work: another phase is said at once, also in a log.
 
-    Use as a context manager: at its end the bar is gone. -q says nothing at all.
+    Use as a context manager: at its end the bar is gone, and a log has the last state as its last
+    line. -q says nothing at all.
     """
 
     def __init__(self, output: Output, *, clock: Callable[[], float] = time.monotonic) -> None:
@@ -32,6 +33,8 @@ class Progress:
         self._begun_s = clock()
         self._said_s: float | None = None
         self._phase: object = None
+        self._told: str | None = None
+        self._unsaid: str | None = None
         self._bar = bar_shown()
 
     def __call__(self, words: str, part: float | None = None, phase: object = None) -> None:
@@ -40,14 +43,16 @@ class Progress:
         now_s = self._clock()
         since_s = REDRAWN_S if self._bar else EVERY_S
         soon = self._said_s is not None and now_s - self._said_s < since_s
+        share = "" if part is None else f"{100 * part:.0f} %, "
         if soon and phase == self._phase:
+            told = f"{share}{words}"
+            self._unsaid = told if told != self._told else None
             return
-        self._phase = phase
+        self._phase, self._told, self._unsaid = phase, f"{share}{words}", None
         self._said_s = now_s
         left = self._left(part, now_s)
         if not self._bar:
-            share = "" if part is None else f"{100 * part:.0f} %, "
-            self._output.note(f"{share}{words}{left}")
+            self._output.note(f"{self._told}{left}")
             return
         drawn = "" if part is None else f"{_bar(part)} {100 * part:3.0f} % "
         columns = shutil.get_terminal_size().columns
@@ -64,6 +69,8 @@ class Progress:
 
     def __exit__(self, *_: object) -> None:
         clear_bar()
+        if self._unsaid is not None and not self._bar:
+            self._output.note(self._unsaid)
 
 
 def _bar(part: float) -> str:

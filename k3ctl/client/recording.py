@@ -26,11 +26,11 @@ def end_recording(home: Path) -> dict[str, Any]:
 
 
 def wait_for_recording(home: Path, tell: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
-    """The recording once it has ended by itself; `tell` gets it at every look before."""
+    """The recording once it has ended by itself; `tell` gets it at every look."""
     with Daemon.station_of(home) as station:
         while True:
             document = station.trace()
+            tell(document)
             if document["state"] != "recording":
                 return document
-            tell(document)
             time.sleep(POLL_S)

@@ -48,8 +48,9 @@ def test_a_log_has_a_line_now_and_then(clock: Clock, capsys: pytest.CaptureFixtu
     _work(Output(), clock)
     lines = capsys.readouterr().err.splitlines()
     assert lines[0] == "0 %, step 0"
-    assert len(lines) == 100 / EVERY_S
-    assert lines[-1] == "90 %, step 90, about 10.0 s left"
+    assert len(lines) == 100 / EVERY_S + 1
+    assert lines[-2] == "90 %, step 90, about 10.0 s left"
+    assert lines[-1] == "99 %, step 99", "the last state is told"
     assert not [line for line in lines if "\r" in line or "\x1b" in line]
 
 
@@ -87,7 +88,7 @@ def test_a_terminal_that_cannot_go_back_is_a_log(
     with contextlib.redirect_stderr(terminal):
         _work(Output(), clock)
     assert "\r" not in terminal.getvalue()
-    assert len(terminal.getvalue().splitlines()) == 100 / EVERY_S
+    assert len(terminal.getvalue().splitlines()) == 100 / EVERY_S + 1
 
 
 def test_quiet(clock: Clock, terminal: Terminal) -> None:
@@ -109,3 +110,19 @@ def test_another_phase_is_said_at_once(clock: Clock, capsys: pytest.CaptureFixtu
             progress(f"it is {phase}", phase=phase)
             clock.now_s += 0.1
     assert capsys.readouterr().err.split("\n") == ["it is copy", "it is turn", "it is copy", ""]
+
+
+def test_what_was_said_already_is_not_said_again(
+    clock: Clock, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _work(Output(), clock, steps=1)
+    assert capsys.readouterr().err == "0 %, step 0\n"
+
+
+def test_the_same_state_again_is_not_said_at_the_end(
+    clock: Clock, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with Progress(Output(), clock=clock) as progress:
+        progress("it is copy")
+        progress("it is copy")
+    assert capsys.readouterr().err == "it is copy\n"
