@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from textual.containers import Container
 from textual.css.query import NoMatches
+from textual.widget import Widget
 
 from k3ctl.tui.around import Banner, Foot, Tabs
 from k3ctl.tui.filter import parse_filter
@@ -112,6 +113,17 @@ class Body(Container):
             kind, name = self._bound_for
             self._bound_for = None
             self.go_to(kind, name)
+
+    def focus_again(self, widget: Widget | None) -> None:
+        """Give the focus back to what had it; where that is not in front any more, to the pane."""
+        front = self.front
+        if front is None:
+            return
+        inside = widget is not None and widget.is_attached and front in widget.ancestors_with_self
+        if widget is not None and inside and widget.is_on_screen:
+            widget.focus()
+        else:
+            front.focus_first()
 
     def go_to(self, kind: str, name: str) -> bool:
         """Open the pane that shows a place; one that is not there yet goes when it is."""

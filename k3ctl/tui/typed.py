@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from textual.widget import Widget
+
 from k3ctl.tui.body import Body
 from k3ctl.tui.deck import Deck, parse_moment
 from k3ctl.tui.goto import Place, PlaceSuggester, find_place, places
@@ -28,9 +30,12 @@ class Typed:
         self._body = body
         self._deck = deck
         self._suggester = PlaceSuggester()
+        self._from: Widget | None = None
 
     def open(self, mark: str) -> None:
         text = self._body.filter_text if mark == "/" else ""
+        if not self._prompt.is_open:
+            self._from = self._body.screen.focused
         self._suggester.known = self._places()
         suggester = self._suggester if mark == ":" else None
         self._prompt.open(mark, text, placeholder=PLACEHOLDERS[mark], suggester=suggester)
@@ -45,8 +50,7 @@ class Typed:
             self._body.narrow(message.text, quiet=True)
 
     def ended(self, message: Prompt.Ended) -> None:
-        if self._body.front is not None:
-            self._body.front.focus_first()
+        self._body.focus_again(self._from)
         try:
             self._do(message.mark, message.text or "")
         except K3Error as error:

@@ -120,6 +120,38 @@ def test_esc_stops_an_answer_and_keeps_what_came(home: Path, station: FakeDaemon
     drive_chat(body, home)
 
 
+def test_a_second_esc_leaves_the_line(home: Path, station: FakeDaemon) -> None:
+    write_script(home, "station", **say(*(f"word{at} " for at in range(400)), gap_s=0.01))
+
+    async def body(app: ConsoleApp, pilot: Any) -> None:
+        await chatting(app, pilot)
+        await ask(pilot, "go on and on")
+        await shows(app, pilot, "answering")
+        await pilot.press("escape", "escape")
+        await until(pilot, lambda: app.focused is app.query_one("#chat-scroll"))
+        await shows(app, pilot, "stopped after")
+        await opened(app, pilot, "nodes", "5")
+
+    drive_chat(body, home)
+
+
+@pytest.mark.parametrize("key", ["colon", "slash"])
+def test_the_prompt_gives_the_focus_back_where_it_was(home: Path, key: str) -> None:
+    async def body(app: ConsoleApp, pilot: Any) -> None:
+        await chatting(app, pilot)
+        await pilot.press("escape", key)
+        await until(pilot, lambda: app.focused is app.query_one("#prompt-field"))
+        await pilot.press("escape")
+        await until(pilot, lambda: app.focused is app.query_one("#chat-scroll"))
+        await pilot.press("i")
+        await until(pilot, lambda: isinstance(app.focused, Question))
+        await app.run_action("prompt('/')")
+        await pilot.press("escape")
+        await until(pilot, lambda: isinstance(app.focused, Question))
+
+    drive_chat(body, home)
+
+
 def test_the_screen_goes_on_while_the_first_token_is_awaited(
     home: Path, station: FakeDaemon
 ) -> None:
