@@ -41,7 +41,7 @@ class NounGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """As click does, but an unknown name tells the nearest of the known ones, or all of them."""
+        """As click does, but an unknown name tells the nearest known one, or all of them."""
         name, known = args[0], self.list_commands(ctx)
         if name not in known and not name.startswith("-") and not ctx.resilient_parsing:
             raise click.UsageError(
