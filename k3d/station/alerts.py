@@ -7,17 +7,17 @@ the next frame carries.
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable
 from time import monotonic
 
-from k3d.errors import K3Error, StoreError
+from k3d.errors import K3Error
 from k3d.placement.alert_policy import AlertPolicy
 from k3d.placement.alert_readings import readings
 from k3d.placement.alert_states import AlertStates, Change
 from k3d.placement.drift import Drift, find_drift
 from k3d.placement.placement_map import PlacementMap
 from k3d.placement.population import Population, planned_from
+from k3d.station.beat import Beat
 from k3d.station.drift_marks import UseMarks
 from k3d.store.frame import Attention, Frame
 from k3d.store.state import StateStore
@@ -54,16 +54,13 @@ class Alerts:
         self._drift: Drift | None = None
         self._drift_s = clock()
         self._expected: tuple[PlacementMap, Population | None] | None = None
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="alerts", daemon=True)
+        self._beat = Beat("alerts", policy.every_s, self.step)
 
     def start(self) -> None:
-        self._thread.start()
+        self._beat.start()
 
     def close(self) -> None:
-        self._stopping.set()
-        if self._thread.ident is not None:
-            self._thread.join(timeout=3.0)
+        self._beat.close()
 
     def current(self) -> tuple[Attention, ...]:
         """What an operator should look at now, gravest first. Any thread, and cheap."""
@@ -94,16 +91,6 @@ class Alerts:
             self._drift = self._look_for_drift(placed)
         for change in self._states.step(now_s, readings(self.policy, self._frame(), self._drift)):
             self._record(change)
-
-    def _run(self) -> None:
-        while not self._stopping.wait(self.policy.every_s):
-            try:
-                self.step()
-            except StoreError as error:
-                log.error("an alert was not recorded: %s", error)
-            except Exception:
-                log.exception("alerts end for a reason that is a bug; the pod serves on")
-                return
 
     def _look_for_drift(self, placed: PlacementMap) -> Drift | None:
         if self._expected is None or self._expected[0] is not placed:

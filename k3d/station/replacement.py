@@ -10,7 +10,6 @@ gives way to no other swap. When all sparks are back the experts return.
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable
 from time import monotonic
 from typing import Any
@@ -22,6 +21,7 @@ from k3d.placement.pod import Replacement as Policy
 from k3d.placement.replacement import SlotsShort, shortage, without_sparks
 from k3d.placement.slicing import Slicing, over_fewer, slicing_of
 from k3d.station.assembly import Station
+from k3d.station.beat import Beat
 from k3d.station.replacement_standing import Standing, State, places, sentence_of
 from k3d.station.swap_document import plan_traffic
 from k3d.station.swap_reconciler import SwapReconciler
@@ -65,16 +65,13 @@ class Replacement:
         self._placed: Intent | None = None  # the re-placement that is in force
         self._told: set[str] = set()
         self._standing: Standing | None = None
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="replacement", daemon=True)
+        self._beat = Beat("re-placement", LOOK_S, self.step)
 
     def start(self) -> None:
-        self._thread.start()
+        self._beat.start()
 
     def close(self) -> None:
-        self._stopping.set()
-        if self._thread.ident is not None:
-            self._thread.join(timeout=3.0)
+        self._beat.close()
 
     @property
     def standing(self) -> Standing | None:
@@ -242,16 +239,6 @@ class Replacement:
         standing = self._standing
         node = standing.lost[0] if standing is not None and standing.lost else None
         self._store.record_event(KIND, sentence, node=node)
-
-    def _run(self) -> None:
-        while not self._stopping.wait(LOOK_S):
-            try:
-                self.step()
-            except K3Error as error:
-                log.error("the look for lost sparks failed: %s", error)
-            except Exception:
-                log.exception("re-placement ends for a reason that is a bug; the pod serves on")
-                return
 
 
 def _name(lost: tuple[str, ...], extra: dict[str, Any]) -> str:
