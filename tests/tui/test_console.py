@@ -408,6 +408,23 @@ def test_attention_opens_the_node_it_is_about() -> None:
     drive(body, pod=POD)
 
 
+@pytest.mark.parametrize("size", [(80, 24), (120, 40)])
+def test_enter_is_offered_where_a_row_is_under_the_cursor(size: tuple[int, int]) -> None:
+    source = still(POD)
+    whole, calm = source.frame, SimulatedPod(sparks=8).frame(201)
+
+    async def body(app: ConsoleApp, pilot) -> None:
+        for frame, offered in ((calm, False), (whole, True)):
+            source.frame = frame
+            app._feed.tick()
+            await until(pilot, lambda frame=frame: app.snapshot.frame == frame)
+            await settled(pilot)
+            assert ("enter open" in screen_lines(app)[-1]) is offered
+            assert ("▌ ▲ alert" in text_of(app)) is offered
+
+    drive(body, pod=POD, source=source, size=size)
+
+
 def test_the_chart_takes_the_pane_and_gives_it_back() -> None:
     async def body(app: ConsoleApp, pilot) -> None:
         await pilot.press("v")

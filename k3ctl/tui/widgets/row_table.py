@@ -119,6 +119,7 @@ class RowTable(ScrollView, can_focus=True, inherit_bindings=False):
         self._widths = [0] * len(self.columns)
         self._fitted_to = 0
         self._painted: dict[str, tuple[Row, tuple[object, ...], Strip]] = {}
+        self._seen = False
 
     # What it holds
 
@@ -186,6 +187,16 @@ class RowTable(ScrollView, can_focus=True, inherit_bindings=False):
         self._move_to(self._keys.index(key))
         return True
 
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Keys about rows are there while a row is to be seen."""
+        return self._seen or action not in ("open", "sort", "reverse")
+
+    def _look(self) -> None:
+        seen = bool(self._rows) and self.size.height > self._head
+        if seen != self._seen:
+            self._seen = seen
+            self.refresh_bindings()
+
     # Arranging
 
     def _arrange(self) -> None:
@@ -199,6 +210,7 @@ class RowTable(ScrollView, can_focus=True, inherit_bindings=False):
         at = self._index()
         old, old_keys = self._rows, self._keys
         self._rows, self._keys = rows, keys
+        self._look()
         if self._cursor not in self._all or self._cursor not in keys:
             self._cursor = keys[min(at, len(keys) - 1)] if keys else None
             self.post_message(self.Moved(self, self.row))
@@ -232,6 +244,7 @@ class RowTable(ScrollView, can_focus=True, inherit_bindings=False):
         return True
 
     def on_resize(self, _: events.Resize) -> None:
+        self._look()
         self._lay_out()
         self._keep_in_view()
         self.refresh()
