@@ -107,11 +107,14 @@ def _how_fast(report: Report) -> Iterable[Block]:
     panels = [*_panels(report.throughput, ("tokens",)), *_panels(report.latency, ("token",))]
     if panels:
         rules = tuple(mark.at_s for mark in report.throughput.marks)
+        shown = report.throughput.span
+        cut = report.throughput.cut
+        before = f"; nothing was recorded before {local(shown.since_s)}" if cut else ""
         yield Drawing(
-            "tokens/s and the time between two tokens; dotted: another map in force",
+            "tokens/s and the time between two tokens; dotted: another map in force" + before,
             tuple(panels),
-            report.span.since_s,
-            report.span.until_s,
+            shown.since_s,
+            shown.until_s,
             rules,
         )
     if report.receipts:

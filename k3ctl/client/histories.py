@@ -108,7 +108,8 @@ def _history(
     return History(
         what=what,
         pod=records.pod,
-        span=records.span,
+        span=records.shown,
+        asked=records.span,
         charts=tuple(charts),
         marks=tuple(
             Mark(turn.at_s, f"epoch {turn.epoch}, {turn.policy}") for turn in records.turns

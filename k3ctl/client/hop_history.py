@@ -73,7 +73,7 @@ def _of_rollups(records: Records, width_s: int) -> Line:
                 grouped.setdefault(hop.bucket_s // width_s, []).append(hop)
         found = {number: figures[figure](hops) for number, hops in grouped.items()}
         values = {number: value for number, value in found.items() if value is not None}
-        return from_buckets(name, records.span, width_s, values)
+        return from_buckets(name, records.shown, width_s, values)
 
     return line
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,8 @@ from k3d.store.telemetry import (
 )
 
 MOST_FRAMES = 800
+LEAST_SHOWN_S = 10.0
+"""An axis of time that is shorter says nothing."""
 # Widths that buckets can have, in seconds: each holds whole ones of those that are stored.
 WIDTHS_S = (10, 60, 120, 300, 600, 1_200, 1_800, 3_600, 7_200, 21_600, 86_400)
 
@@ -80,10 +83,12 @@ class MapTurn:
 @dataclass(frozen=True)
 class Records:
     """All that was recorded between two moments. `begins_s` is when the oldest record of the home
-    begins, None when there is none."""
+    begins, None when there is none; `shown` is the part of the span from then on, the whole of it
+    where there is a record from before."""
 
     home: Path
     span: Span
+    shown: Span
     frames: tuple[Frame, ...]
     hops: tuple[HopRollup, ...]
     tokens: tuple[TokenRollup, ...]
@@ -102,9 +107,9 @@ class Records:
 
     def width_s(self, most: int) -> int:
         """The finest bucket that all records of the span have, of which `most` cover it."""
-        age = self.now_s - self.span.since_s
+        age = self.now_s - self.shown.since_s
         kept = [step.span_s for step in RETENTION if age <= step.keep_s]
-        least = max(min(kept, default=RETENTION[-1].span_s), self.span.length_s / most)
+        least = max(min(kept, default=RETENTION[-1].span_s), self.shown.length_s / most)
         return next((width for width in WIDTHS_S if width >= least), WIDTHS_S[-1])
 
     def require(self, what: str) -> None:
@@ -136,16 +141,27 @@ def read_records(
     frames = tuple(recording.between(first_ms, last_ms, most_frames))
     starts = [rollup.bucket_s for rollup in (*all_hops[:1], *all_tokens[:1])]
     starts += [kept[0] / 1000] if kept else []
+    begins_s = min(starts, default=None)
     return Records(
         home=home,
         span=span,
+        shown=_from_the_beginning(span, begins_s),
         frames=frames,
         hops=tuple(hop for hop in all_hops if _within(hop.bucket_s, span)),
         tokens=tuple(token for token in all_tokens if _within(token.bucket_s, span)),
         turns=_turns(home, first_ms, last_ms),
-        begins_s=min(starts, default=None),
+        begins_s=begins_s,
         now_s=now_s,
     )
+
+
+def _from_the_beginning(span: Span, begins_s: float | None) -> Span:
+    """The span without the time before the oldest record, where that is enough to be seen."""
+    seen_s = span.since_s + span.length_s / 100
+    if begins_s is None or not seen_s < begins_s <= span.until_s:
+        return span
+    latest_s = max(span.since_s, span.until_s - LEAST_SHOWN_S)
+    return Span(min(float(math.floor(begins_s)), latest_s), span.until_s)
 
 
 def _within(bucket_s: int, span: Span) -> bool:

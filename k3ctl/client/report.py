@@ -148,7 +148,7 @@ def _next(
             f"k3ctl replay --at '{local(each.since_ms / 1000)}'",
             f"{who} was {each.state} from then",
         )
-    since = local(records.span.since_s)
+    since = local(records.shown.since_s)
     if not records.empty:
         found.setdefault(f"k3ctl plot latency --since '{since}'", "hops and tokens over the span")
     if not found:

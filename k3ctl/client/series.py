@@ -77,6 +77,7 @@ class Mark:
 class History:
     """Charts over one span, what their points stand for and what happened meanwhile.
 
+    `asked` is the span that was asked for; it begins before `span` where nothing was recorded yet.
     `bucket_s` is the width of a point of the rolled-up figures, None where there are none.
     """
 
@@ -88,8 +89,14 @@ class History:
     bucket_s: int | None
     provenance: str
     definition: str
+    asked: Span
     simulated: tuple[str, ...] = ()
     """Tiers whose memory, or nodes whose sensors, are simulated."""
+
+    @property
+    def cut(self) -> bool:
+        """Whether the records begin later than was asked for."""
+        return self.span.since_s > self.asked.since_s
 
     @property
     def empty(self) -> bool:
@@ -99,7 +106,8 @@ class History:
         return {
             "what": self.what,
             "pod": self.pod,
-            "since_ms": round(self.span.since_s * 1000),
+            "since_ms": round(self.asked.since_s * 1000),
+            "begins_ms": round(self.span.since_s * 1000),
             "until_ms": round(self.span.until_s * 1000),
             "bucket_s": self.bucket_s,
             "provenance": self.provenance,

@@ -57,11 +57,12 @@ def picture_of(history: History) -> Picture:
 
 
 def title(history: History) -> str:
-    """The pod, what is shown and the span, on the local clock."""
+    """The pod, what is shown and the span, on the local clock; that there is none before, if so."""
     since, until = local(history.span.since_s), local(history.span.until_s)
     if since[:10] == until[:10]:
         until = until[11:]
-    return f"{history.pod}: {history.what}, {since} to {until}"
+    told = f"{history.pod}: {history.what}, {since} to {until}"
+    return f"{told}; nothing was recorded before" if history.cut else told
 
 
 def provenance(history: History) -> str:

@@ -20,7 +20,7 @@ def throughput(records: Records) -> tuple[int, tuple[Series, ...]]:
     if not records.frames:
         width_s = records.width_s(MOST_POINTS)
         return width_s, tuple(_of_rollups(records, width_s, kind) for kind in KINDS)
-    least = max(records.span.length_s / MOST_POINTS, *(f.interval_s for f in records.frames))
+    least = max(records.shown.length_s / MOST_POINTS, *(f.interval_s for f in records.frames))
     width_s = next((width for width in WIDTHS_S if width >= least), WIDTHS_S[-1])
     return width_s, tuple(_of_frames(records, width_s, kind) for kind in KINDS)
 
@@ -35,7 +35,7 @@ def _of_frames(records: Records, width_s: int, kind: str) -> Series:
         tokens[number] = tokens.get(number, 0.0) + rate * frame.interval_s
         seconds[number] = seconds.get(number, 0.0) + frame.interval_s
     rates = {number: tokens[number] / seconds[number] for number in tokens if seconds[number] > 0}
-    return from_buckets(kind, records.span, width_s, rates, records.frames[-1].provenance)
+    return from_buckets(kind, records.shown, width_s, rates, records.frames[-1].provenance)
 
 
 def _of_rollups(records: Records, width_s: int, kind: str) -> Series:
@@ -44,4 +44,4 @@ def _of_rollups(records: Records, width_s: int, kind: str) -> Series:
         if rollup.kind == kind:
             number = rollup.bucket_s // width_s
             summed[number] = summed.get(number, 0.0) + rollup.tokens / width_s
-    return from_buckets(kind, records.span, width_s, summed)
+    return from_buckets(kind, records.shown, width_s, summed)

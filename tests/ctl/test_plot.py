@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import time
@@ -230,6 +231,46 @@ def test_points_for_scripts(k3ctl: K3ctl, home: Path, now_s: int) -> None:
     known = {str(value) if value is None else f"{value:.9g}" for _, value in points}
     assert {row[2] for row in rows if row[1] == "p50"} <= known | {"-"}
     assert "-" in {row[2] for row in rows}
+
+
+@pytest.fixture
+def young(home: Path, now_s: int) -> Path:
+    """A home whose first record is four minutes old."""
+    record_frames(home, hours(now_s * 1000, 240 / 3600, step_ms=1_000))
+    return home
+
+
+@pytest.mark.parametrize("what", KINDS)
+def test_the_axis_begins_where_the_history_does(k3ctl: K3ctl, young: Path, now_s, what) -> None:
+    document = k3ctl("plot", what, "--json").document
+    assert document["until_ms"] - document["since_ms"] == 6 * 3_600_000
+    assert abs(document["begins_ms"] / 1000 - (now_s - 240)) <= 2
+    known = [
+        (at - document["begins_ms"]) / (document["until_ms"] - document["begins_ms"])
+        for at, value in document["charts"][0]["series"][0]["points"]
+        if value is not None
+    ]
+    # A chart has 90 points, or fewer of a width that is round: 2.5 times as wide at most.
+    assert max(after - before for before, after in itertools.pairwise(known)) < 2.6 / 90
+    assert min(known) < 0.05
+    assert max(known) > 0.95
+    lines = k3ctl("plot", what).out.splitlines()
+    assert "; nothing was recorded before" in " ".join(" ".join(lines[:2]).split())
+
+
+def test_the_axis_is_what_was_asked_for_where_there_is_history(
+    k3ctl: K3ctl, young: Path, now_s: int
+) -> None:
+    document = k3ctl("plot", "tokens", "--since", "2m", "--json").document
+    assert document["begins_ms"] == document["since_ms"]
+    assert "nothing was recorded before" not in k3ctl("plot", "tokens", "--since", "2m").out
+
+
+def test_a_picture_begins_where_the_history_does(k3ctl: K3ctl, young: Path, tmp_path) -> None:
+    pytest.importorskip("matplotlib")
+    path = tmp_path / "young.svg"
+    assert k3ctl("plot", "latency", "--out", str(path)).code == 0
+    assert "nothing was recorded before" in path.read_text()
 
 
 @pytest.mark.parametrize("form", ["png", "svg"])

@@ -15,7 +15,7 @@ from k3ctl.cli.page import Commands, Grid, Page, Section, Words
 from k3ctl.cli.page_html import page_html
 from k3ctl.cli.page_markdown import code, escaped, page_markdown
 from k3ctl.cli.page_text import grid_lines, page_lines
-from k3ctl.client.moments import Span, local
+from k3ctl.client.moments import Span, local, moment
 from k3ctl.client.report import build_report
 from k3ctl.client.report_events import Trouble, merged
 from k3ctl.client.report_figures import growth, unwell, weighted_quantile
@@ -167,6 +167,29 @@ def test_commands_it_names_are_k3ctls(k3ctl: K3ctl, lived: Path) -> None:
         assert words[0] == "k3ctl"
         ran = k3ctl(*words[1:], *(["--once"] if words[1] == "replay" else []))
         assert ran.code in (0, 10), (each, ran.err)
+
+
+def test_a_new_pods_day_begins_where_its_records_do(
+    k3ctl: K3ctl, home: Path, now_s: int, tmp_path: Path
+) -> None:
+    first_s = now_s - 240
+    record_frames(home, [frame(1000 * at_s) for at_s in range(first_s, now_s + 1)])
+    shown = k3ctl("report").out
+    assert "nothing was recorded before" in " ".join(shown.split())
+    dots = [line for line in shown.splitlines() if any(0x2801 <= ord(s) < 0x2900 for s in line)]
+    assert max(sum(0x2801 <= ord(sign) < 0x2900 for sign in line) for line in dots) > 40
+    path = tmp_path / "young.html"
+    assert k3ctl("report", "--out", str(path)).code == 0
+    text = path.read_text()
+    assert "nothing was recorded before" in text
+    across = [float(found) for found in re.findall(r'cx="([0-9.]+)"', text)]
+    assert max(across) - min(across) > 400
+    since = next(
+        each["command"].partition("--since ")[2].strip("'")
+        for each in k3ctl("report", "--json").document["next"]
+        if each["command"].startswith("k3ctl plot")
+    )
+    assert abs(moment(since, now_s) - first_s) <= 1
 
 
 class Reader(HTMLParser):
