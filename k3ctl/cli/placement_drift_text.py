@@ -141,6 +141,7 @@ def _gain(gain: Gain, costs: Costs, found: Drift) -> dict[str, Any]:
         "tokens": gain.now.tokens,
         "traffic": "made up from counts" if gain.made_up else "recorded",
         "costs": costs_document(costs),
+        "contention": costs.contention,
     }
 
 

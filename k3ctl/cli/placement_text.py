@@ -32,7 +32,18 @@ def costs_lines(costs: Costs) -> list[str]:
         for cost in costs.tiers
     ]
     headers = ["TIER", "CALL US", "EXPERT US", "ROW US", "LABEL", "FROM"]
-    return [cut(line) for line in table(headers, rows, " rrr")]
+    lines = [cut(line) for line in table(headers, rows, " rrr")]
+    return lines + contention_lines(costs.contention)
+
+
+def contention_lines(contention: float) -> list[str]:
+    """What a layer waits for besides its slowest processor, when that is not nothing."""
+    if not contention:
+        return []
+    share = percent(contention)
+    return wrapped(
+        f"contention {share}: a layer takes its slowest processor and {share} of what others take"
+    )
 
 
 def plan_document(
@@ -57,6 +68,7 @@ def plan_document(
         "token_us": asdict(figures.token),
         "token_provenance": "modelled",
         "costs": costs_document(inputs.costs),
+        "contention": inputs.costs.contention,
     }
 
 
@@ -112,6 +124,7 @@ def measured_lines(figures: Mapping[str, Any], receipt_id: str | None) -> list[s
     kept = f"; receipt {receipt_id}" if receipt_id else ""
     return [
         *table(headers, rows, " rrrrr"),
+        *contention_lines(figures["contention"]),
         "",
         f"{figures['provenance']}; pod {figures['pod']}, {figures['sparks']} sparks"
         f"{simulated}{kept}",

@@ -28,6 +28,7 @@ def simulate_document(inputs: Inputs, found: Found, station_us: float | None) ->
         "station_us": station_us,
         "station_provenance": None if station_us is None else "assumed",
         "costs": costs_document(inputs.costs),
+        "contention": inputs.costs.contention,
         "maps": [
             {
                 "map": name,

@@ -2,8 +2,11 @@
 
 time(tier) = call_us + sum over the experts it reads of expert_us + (rows - 1) row_us
 
+layer = slowest + contention x the others
+
 Tiers of one processor take turns: their times add. Processors run at once, so a layer takes as
-long as the slowest. A pod whose tiers are simulated has one processor at the Station.
+long as the slowest, and longer where they contend for something: for cores, when the nodes of a
+pod are processes of one machine. A pod whose tiers are simulated has one processor at the Station.
 """
 
 from __future__ import annotations
@@ -43,11 +46,16 @@ class TierCost:
 
 @dataclass(frozen=True)
 class Costs:
-    """Costs of a pod's tiers, in the order of its slots. `sparks` is how many share an expert."""
+    """Costs of a pod's tiers, in the order of its slots. `sparks` is how many share an expert.
+
+    `contention` is the part of the faster processors' time that a layer takes longer than the
+    slowest: 0 when they run at once, 1 when they take turns.
+    """
 
     tiers: tuple[TierCost, ...]
     sparks: int
     cut: Cut
+    contention: float = 0.0
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -90,6 +98,7 @@ class _Figures(msgspec.Struct, frozen=True):
     pod: str
     sparks: Annotated[int, msgspec.Meta(ge=0)]
     tiers: dict[TierName, _Measured]
+    contention: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.0
 
 
 def costs_of(
@@ -103,7 +112,7 @@ def costs_of(
     `hops` are costs modelled from telemetry (`k3d.placement.hop_costs`). Raises ConfigError naming
     the tier of which nothing is known.
     """
-    measured = _newest(pod, receipts)
+    measured, contention = _newest(pod, receipts)
     tiers = []
     for tier in pod.slots:
         found = measured.get(tier) or (hops or {}).get(tier) or _described(pod, tier)
@@ -114,7 +123,7 @@ def costs_of(
                 hint=f"measure it: k3ctl placement measure {pod.name}",
             )
         tiers.append(found)
-    return Costs(tuple(tiers), pod.slice_count, cut).with_cut(cut)
+    return Costs(tuple(tiers), pod.slice_count, cut, contention).with_cut(cut)
 
 
 def processor_of(pod: PodDescription, tier: str) -> str:
@@ -122,9 +131,10 @@ def processor_of(pod: PodDescription, tier: str) -> str:
     return "station" if pod.station.simulated and tier != SPARK_TIER else tier
 
 
-def _newest(pod: PodDescription, receipts: Iterable[Receipt]) -> dict[str, TierCost]:
-    """Costs of the newest receipt that is of this pod."""
+def _newest(pod: PodDescription, receipts: Iterable[Receipt]) -> tuple[dict[str, TierCost], float]:
+    """Costs and contention of the newest receipt that is of this pod."""
     found: dict[str, TierCost] = {}
+    contention = 0.0
     for receipt in sorted(receipts, key=lambda receipt: receipt.ts_ms):
         if receipt.kind != RECEIPT:
             continue
@@ -135,7 +145,7 @@ def _newest(pod: PodDescription, receipts: Iterable[Receipt]) -> dict[str, TierC
             continue  # of another version
         if (figures.pod, figures.sparks) != (pod.name, pod.slice_count):
             continue
-        found = {}
+        found, contention = {}, figures.contention
         for tier, cost in figures.tiers.items():
             whole = cost.expert_us
             if tier == SPARK_TIER:
@@ -152,7 +162,7 @@ def _newest(pod: PodDescription, receipts: Iterable[Receipt]) -> dict[str, TierC
                 provenance=provenance,
                 source=f"receipt {receipt.id}",
             )
-    return found
+    return found, contention
 
 
 def _described(pod: PodDescription, tier: str) -> TierCost | None:

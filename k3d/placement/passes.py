@@ -30,12 +30,13 @@ class LayerEntries:
 
 @dataclass(frozen=True)
 class Rates:
-    """Costs as arrays f64 [tiers], and the processor of each tier."""
+    """Costs as arrays f64 [tiers], the processor of each tier, and how far those contend."""
 
     call: NDArray[np.float64]
     expert: NDArray[np.float64]
     row: NDArray[np.float64]
     processor: NDArray[np.intp]
+    contention: float
 
     @classmethod
     def of(cls, costs: Costs) -> Rates:
@@ -44,6 +45,7 @@ class Rates:
             np.array([cost.expert_us for cost in costs.tiers]),
             np.array([cost.row_us for cost in costs.tiers]),
             np.array(costs.processors, np.intp),
+            costs.contention,
         )
 
     @property
@@ -110,8 +112,8 @@ class LayerLoads:
     times: NDArray[np.float64]
 
     def layer_times(self, rates: Rates) -> NDArray[np.float64]:
-        """f64 [passes]: the slowest processor of each pass."""
-        return processor_times(self.times, rates).max(axis=1)
+        """f64 [passes]: what each pass waits for."""
+        return layer_times(processor_times(self.times, rates), rates)
 
 
 def processor_times(times: NDArray[np.float64], rates: Rates) -> NDArray[np.float64]:
@@ -122,6 +124,12 @@ def processor_times(times: NDArray[np.float64], rates: Rates) -> NDArray[np.floa
     for tier, processor in enumerate(rates.processor):
         summed[:, processor] += times[:, tier]
     return summed
+
+
+def layer_times(busy: NDArray[np.float64], rates: Rates) -> NDArray[np.float64]:
+    """f64 [passes] of processors busy for [passes, processors]: the slowest, and contention."""
+    slowest = busy.max(axis=1)
+    return slowest + rates.contention * (busy.sum(axis=1) - slowest)
 
 
 def loads(
@@ -167,7 +175,7 @@ def _with_copies(
     for turn in range(int(rank.max()) + 1):
         mine = choices[rank == turn]
         now = _loads_at(entries, at, rates)
-        current = processor_times(now.times, rates).max(axis=1)[entries.owner[mine]]
+        current = now.layer_times(rates)[entries.owner[mine]]
         moved = moved_times(entries, at, now, rates, mine, other[mine].astype(np.int64))
         better = moved < current
         at[mine[better]] = other[mine[better]]
@@ -194,4 +202,4 @@ def moved_times(
     same = source == to
     busy[lines, rates.processor[source]] -= np.where(same, 0.0, less)
     busy[lines, rates.processor[to]] += np.where(same, 0.0, extra)
-    return busy.max(axis=1)
+    return layer_times(busy, rates)

@@ -22,6 +22,7 @@ from k3d.placement.passes import (
     LayerLoads,
     Passes,
     Rates,
+    layer_times,
     loads,
     processor_times,
 )
@@ -182,7 +183,7 @@ def _layer_gains(
     tiers, experts = rates.tiers, len(home)
     at = home[entries.expert].astype(np.int64)
     busy = processor_times(load.times, rates)
-    current = busy.max(axis=1)
+    current = layer_times(busy, rates)
     own = np.zeros(experts * tiers)
     for rows in np.unique(entries.rows):
         mine = entries.rows == rows
@@ -218,5 +219,5 @@ def _changes(
         after = busy.copy()
         after[:, rates.processor[source]] -= less[:, source]
         after[:, rates.processor[target]] += extra[:, target]
-        change[:, source, target] = after.max(axis=1) - current
+        change[:, source, target] = layer_times(after, rates) - current
     return change

@@ -1,6 +1,6 @@
 """The simulator: a trace replayed on a placement map, with a pod's costs. All of it is modelled.
 
-layer = the slowest processor (k3d.placement.costs); token = the sum over its layers
+layer = the slowest processor and contention (k3d.placement.costs); token = the sum over its layers
 floor = the same with experts read in no time: what calling the tiers costs alone
 """
 
@@ -19,6 +19,7 @@ from k3d.placement.passes import (
     LayerLoads,
     Passes,
     Rates,
+    layer_times,
     loads,
     processor_times,
 )
@@ -123,8 +124,9 @@ def simulate(
         load = loads(entries, home[index], rates, copy[index])
         times = _spark_times(load, sparks, entries, index, costs)
         busy = processor_times(times, rates)
-        total += busy.max(axis=1)
-        floor += processor_times((load.experts > 0) * rates.call, rates).max(axis=1).mean()
+        total += layer_times(busy, rates)
+        calls = processor_times((load.experts > 0) * rates.call, rates)
+        floor += layer_times(calls, rates).mean()
         tally.add(load, times, busy)
     held = np.bincount(home.ravel(), minlength=rates.tiers)
     return Simulation(

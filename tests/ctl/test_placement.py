@@ -174,11 +174,11 @@ def load_policy_file(name: str) -> Path:
 
 
 def test_measuring_asks_k3d_and_keeps_a_receipt(
-    k3ctl: K3ctl, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    k3ctl: K3ctl, trace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     figures = {
         "schema": "k3d.bench-tiers/1", "provenance": "measured", "simulated": True,
-        "pod": "embedded", "sparks": 4, "environment": {"cores": 2},
+        "pod": "embedded", "sparks": 4, "contention": 0.62, "environment": {"cores": 2},
         "tiers": {t: {**c, "hops": 9, "p50_us": 1.0, "residual": 0.1} for t, c in COSTS.items()},
     }  # fmt: skip
     program = tmp_path / "k3d"
@@ -188,7 +188,13 @@ def test_measuring_asks_k3d_and_keeps_a_receipt(
     ran = k3ctl("placement", "measure", "--json")
     assert (ran.code, ran.document["schema"]) == (0, "k3d.bench-tiers/1")
     assert ran.document["receipt"]
-    assert "UNEXPLAINED" in k3ctl("placement", "measure").out
+    shown = k3ctl("placement", "measure").out
+    assert "UNEXPLAINED" in shown
+    assert "contention 62.0 %" in shown
+    planned = k3ctl(
+        "placement", "plan", "--trace", trace, "--policy", "cost-ranked", "--json"
+    ).document
+    assert planned["contention"] == 0.62
     program.write_text("#!/bin/sh\necho 'k3d bench: no pod' >&2\nexit 10\n")
     failed = k3ctl("placement", "measure")
     assert failed.code == ExitCode.NOT_FOUND

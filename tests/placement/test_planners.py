@@ -14,8 +14,10 @@ from hypothesis import strategies as st
 
 from k3d.errors import ConfigError
 from k3d.placement.costs import Costs
+from k3d.placement.passes import Rates
 from k3d.placement.placement_map import PlacementMap
 from k3d.placement.planner_assign import assign
+from k3d.placement.planner_optimised import Objective
 from k3d.placement.planners import Plan, PlanRequest, make_plan
 from k3d.placement.pod import load_pod
 from k3d.placement.policy import LayerBounds, PlacementPolicy, load_policy
@@ -82,11 +84,12 @@ def test_the_hottest_of_all_layers_come_first(seed: int) -> None:
                 assert min(heat[hotter]) >= max(heat[colder])
 
 
-def test_the_optimiser_is_no_worse_than_any_rule(seed: int) -> None:
+@pytest.mark.parametrize("contention", [0.0, 0.6])
+def test_the_optimiser_is_no_worse_than_any_rule(contention: float, seed: int) -> None:
     trace = _small(seed)
-    costs = published_costs()
+    costs = replace(published_costs(), contention=contention)
     means = {
-        name: simulate(_plan(name, trace, SLOTS).placed, trace, costs).token.mean_us
+        name: simulate(_plan(name, trace, SLOTS, costs).placed, trace, costs).token.mean_us
         for name in (*TRACED, "contiguous", "optimised-replicated")
     }
     assert means["optimised"] <= min(means[name] for name in means if "optimised" not in name)
@@ -107,6 +110,21 @@ def test_the_optimiser_plans_for_the_rows_asked_for(seed: int) -> None:
         for rows in (1, 4)
     }
     assert times[4] <= times[1]
+
+
+@pytest.mark.parametrize("contention", [0.0, 0.6])
+def test_a_gain_is_what_moving_the_expert_changes(contention: float, seed: int) -> None:
+    """Of an expert that all passes pick, so that no prior speaks into it."""
+    ids = np.argsort(np.random.default_rng(seed).random((1, 5000, 23)))[..., :3] + 1
+    ids[..., 0] = 0
+    costs = replace(published_costs(), contention=contention)
+    objective = Objective(trace_of(ids, 24), Rates.of(costs), 1, 5000)
+    home = np.random.default_rng(seed + 1).integers(0, 4, (1, 24)).astype(np.uint8)
+    gains, before = objective.gains(home)[0, 0], objective.mean_us(home)
+    for tier in range(4):
+        moved = home.copy()
+        moved[0, 0] = tier
+        assert gains[tier] == pytest.approx(objective.mean_us(moved) - before, rel=0.02, abs=0.5)
 
 
 def test_tiers_of_one_processor_are_filled_as_such(seed: int) -> None:

@@ -74,7 +74,9 @@ def test_the_published_order_of_maps_on_a_skewed_trace(cut: Cut, traffic: int) -
     assert len(set(means)) == 4
 
 
-def _by_hand(placed: PlacementMap, trace: Trace, rows: int, row_us: float) -> list[float]:
+def _by_hand(
+    placed: PlacementMap, trace: Trace, rows: int, row_us: float, contention: float
+) -> list[float]:
     """Times of passes, one pass, layer and pick at a time."""
     starts = [
         start
@@ -95,21 +97,24 @@ def _by_hand(placed: PlacementMap, trace: Trace, rows: int, row_us: float) -> li
                 spent[tier] += each + row_us * (picks.count(expert) - 1)
                 spent[tier] += call if not spent.get(f"{tier} called") else 0
                 spent[f"{tier} called"] = 1e-300
-            total += max(time for tier, time in spent.items() if " " not in tier)
+            slowest, *others = sorted((spent[tier] for tier in placed.tiers), reverse=True)
+            total += slowest + contention * sum(others)
         times.append(total)
     return times
 
 
+@pytest.mark.parametrize("contention", [0.0, 0.4, 1.0])
 @pytest.mark.parametrize("rows", [1, 2, 3])
-def test_times_are_those_of_a_plain_loop(rows: int, seed: int) -> None:
+def test_times_are_those_of_a_plain_loop(rows: int, contention: float, seed: int) -> None:
     rng = random.Random(seed)
     trace = skewed_trace(seed, layers=3, experts=24, top_k=4, tokens=90)
     trace = replace(trace, sequence=np.repeat([0, 1, 2], [50, 37, 3]).astype(np.uint32))
     placed = map_of([[rng.choice(list(PUBLISHED)) for _ in range(24)] for _ in range(3)])
     costs = published_costs()
-    costs = replace(costs, tiers=tuple(replace(cost, row_us=1.5) for cost in costs.tiers))
+    tiers = tuple(replace(cost, row_us=1.5) for cost in costs.tiers)
+    costs = replace(costs, tiers=tiers, contention=contention)
     figures = simulate(placed, trace, costs, rows=rows, by_rows=False)
-    wanted = _by_hand(placed, trace, rows, 1.5)
+    wanted = _by_hand(placed, trace, rows, 1.5, contention)
     assert figures.token.mean_us == pytest.approx(np.mean(wanted))
     assert figures.token.p99_us == pytest.approx(sorted(wanted)[-1], rel=0.2)
     assert sum(use.share for use in figures.tiers) == pytest.approx(1.0)

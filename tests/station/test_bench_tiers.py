@@ -10,8 +10,9 @@ import pytest
 from k3d.errors import ConfigError
 from k3d.placement.costs import RECEIPT, costs_of
 from k3d.placement.pod import SPARK_TIER, load_pod
-from k3d.station.bench_tiers import Layers, bench_tiers, fitted
+from k3d.station.bench_tiers import bench_tiers
 from k3d.station.options import StationOptions
+from k3d.station.tier_fit import Layers, fitted
 from k3d.store.records import Receipt
 
 OWN = ("hbm", "rtx")
@@ -19,28 +20,33 @@ TIERS = (*OWN, SPARK_TIER)
 CALL, EACH = np.array([200.0, 90.0, 800.0]), np.array([30.0, 10.0, 55.0])
 
 
-def _made(seed: int, share: tuple[float, float, float], rows: int = 1) -> Layers:
+def _made(
+    seed: int, share: tuple[float, float, float], rows: int = 1, contention: float = 0.0
+) -> Layers:
     """Layers of four picks over the tiers: the Station's own in turns, the sparks beside them."""
     rng = np.random.default_rng(seed)
     experts = rng.multinomial(4, share, 3000).astype(float)
     more = rng.integers(0, 5, experts.shape) * (experts > 0) * (rows > 1)
     each = (experts > 0) * CALL + experts * EACH + more * 7.0
-    times = np.maximum(each[:, :2].sum(axis=1), each[:, 2])
+    station, spark = each[:, :2].sum(axis=1), each[:, 2]
+    times = np.maximum(station, spark) + contention * np.minimum(station, spark)
     noise = rng.exponential(0.02, len(times)) * times
     return Layers(TIERS, experts, more.astype(float), times + noise)
 
 
-def test_costs_are_found_again_in_made_layers(seed: int) -> None:
+@pytest.mark.parametrize("contention", [0.0, 0.3, 0.7, 1.0])
+def test_costs_are_found_again_in_made_layers(seed: int, contention: float) -> None:
     joined = {
         "own": _made(seed, (0.6, 0.4, 0)),
         "own, rows": _made(seed, (0.6, 0.4, 0), 4),
-        "mixed": _made(seed, (0.3, 0.2, 0.5)),
+        "mixed": _made(seed, (0.3, 0.2, 0.5), contention=contention),
         "sparks": _made(seed, (0, 0, 1)),
         "sparks, rows": _made(seed, (0, 0, 1), 4),
     }
     found = fitted(joined, OWN, sparks=True)
+    assert found.contention == pytest.approx(contention, abs=0.06)
     for index, tier in enumerate(TIERS):
-        cost = found[tier]
+        cost = found.tiers[tier]
         assert cost["call_us"] == pytest.approx(CALL[index], rel=0.15, abs=8)
         assert cost["expert_us"] == pytest.approx(EACH[index], rel=0.15, abs=2)
         assert cost["row_us"] == pytest.approx(7.0, rel=0.3)
@@ -50,7 +56,9 @@ def test_costs_are_found_again_in_made_layers(seed: int) -> None:
 def test_a_cost_is_never_below_zero(seed: int) -> None:
     layers = Layers(("hbm",), np.array([[1.0], [2.0]] * 20), np.zeros((40, 1)),
                     np.array([9.0, 5.0] * 20))  # fmt: skip
-    cost = fitted({"own": layers, "own, rows": layers}, ("hbm",), sparks=False)["hbm"]
+    found = fitted({"own": layers, "own, rows": layers}, ("hbm",), sparks=False)
+    assert found.contention == 0
+    cost = found.tiers["hbm"]
     assert cost["call_us"] > 0
     assert cost["expert_us"] == 0
 
@@ -69,6 +77,7 @@ def test_an_embedded_pod_is_measured_and_its_receipt_serves(home: Path) -> None:
     costs = costs_of(load_pod("embedded-2"), [receipt])
     assert {cost.source for cost in costs.tiers} == {"receipt r"}
     assert costs.processors == (0, 0, 0, 1)
+    assert costs.contention == figures["contention"]
 
 
 def test_a_pod_of_more_machines_is_not_measured_here(home: Path) -> None:
