@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import threading
 import time
@@ -66,12 +67,16 @@ def swap(pod: RunningPod, name: str, **body: Any) -> dict[str, Any]:
 
 
 class Lane(threading.Thread):
-    """Answers one after the other until told to stop; each is compared with what should come."""
+    """Answers one after the other until told to stop; each is compared with what should come.
 
-    def __init__(self, pod: RunningPod, wanted: list[int]) -> None:
+    With `kills` an answer may break off, since what served it was killed; the tokens before that
+    are compared, and it is asked for again.
+    """
+
+    def __init__(self, pod: RunningPod, wanted: list[int], *, kills: bool = False) -> None:
         super().__init__(daemon=True)
-        self.pod, self.wanted = pod, wanted
-        self.answers = 0
+        self.pod, self.wanted, self.kills = pod, wanted, kills
+        self.answers = self.broken = 0
         self.gaps_s: list[float] = []  # between the tokens of an answer
         self.wrong: list[Any] = []
         self.enough = threading.Event()
@@ -79,16 +84,28 @@ class Lane(threading.Thread):
 
     def run(self) -> None:
         while not self.enough.is_set():
-            try:
-                lines = list(self._timed())
-            except (OSError, AssertionError) as error:
-                self.wrong.append(error)
+            ids, end = self._answer()
+            if end == "done" and ids == self.wanted:
+                self.answers += 1
+            elif self.kills and end != "done" and ids == self.wanted[: len(ids)]:
+                self.broken += 1
+                self.enough.wait(0.1)
+            else:
+                self.wrong.append((end, ids))
                 return
-            ids = [line["id"] for line in lines if line.get("id") is not None]
-            if lines[-1]["type"] != "done" or ids != self.wanted:
-                self.wrong.append(lines[-1])
-                return
-            self.answers += 1
+
+    def _answer(self) -> tuple[list[int], Any]:
+        """Ids of one answer, and "done" or what it broke off with."""
+        ids: list[int] = []
+        end: Any = "nothing"
+        try:
+            for line in self._timed():
+                end = line["type"] if line["type"] == "done" else line
+                if line.get("id") is not None:
+                    ids.append(line["id"])
+        except (OSError, AssertionError, ValueError, http.client.HTTPException) as error:
+            return ids, error
+        return ids, end
 
     def _timed(self) -> Iterator[dict[str, Any]]:
         before_s = None
