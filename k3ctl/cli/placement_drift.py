@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 import click
@@ -10,6 +11,7 @@ from k3ctl.cli.options import Invocation, Seconds, columns_options, home_options
 from k3ctl.cli.placement_columns import SEEN
 from k3d.errors import ConfigError, ExitCode, K3Error
 
+POLICY = "optimised"
 DRIFT_FOUND = 20
 """Exit code, with --detailed-exitcode only."""
 
@@ -24,7 +26,7 @@ DRIFT_FOUND = 20
 )
 @click.option(
     "--policy",
-    default="optimised",
+    default=POLICY,
     show_default=True,
     metavar="NAME|FILE",
     help="How to plan anew, to see what that gains.",
@@ -54,8 +56,10 @@ def drift(
 
     require_numpy()
     from k3ctl.cli.placement_drift_text import drift_document, drift_lines
-    from k3ctl.client.drift_inputs import find_gain, live, recorded
+    from k3ctl.client.drift_inputs import costs_for, find_gain, live, recorded
+    from k3ctl.client.drift_steps import Look
     from k3ctl.client.map_in_force import read_in_force
+    from k3ctl.client.next_command import at_home
     from k3ctl.client.placement_inputs import write_map
     from k3d.placement.alert_policy import drift_limits
     from k3d.placement.drift import find_drift
@@ -76,16 +80,18 @@ def drift(
     try:
         if found.verdict == "too-few":
             raise K3Error("too few tokens were seen to plan from")
-        gain, costs = find_gain(home, in_force, seen, policy)
+        costs = costs_for(home, in_force, seen)
+        gain = find_gain(home, in_force, seen, policy, costs)
     except K3Error as error:
         unknown = error
-    replan = seen.replan
+    look = Look(home, trace, since, None if policy == POLICY else policy)
+    replan, measure = look.replan, look.measure(in_force) if costs is None else None
     if out is not None:
         if gain is None:
             raise unknown or K3Error("nothing was planned")
         write_map(Path(out), gain.placed)
-        replan = f"k3ctl placement swap {out}"
-    advice = advise(found, gain, replan)
+        replan = at_home(f"k3ctl placement swap {shlex.quote(out)}", home)
+    advice = advise(found, gain, replan, measure)
     shown = (in_force, seen, expected, found, gain, costs, unknown, advice)
     document = drift_document(*shown)
     invocation.output.document("k3ctl.placement-drift/1", document)

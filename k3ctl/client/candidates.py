@@ -159,7 +159,7 @@ def weigh(home: Path, name: str, trace: Path | None, *, keep: bool) -> Candidate
     except subprocess.TimeoutExpired:
         raise K3Error(
             f"{name} was not planned within {LONGEST_S:.0f} s",
-            hint="plan it by itself: k3ctl placement plan",
+            hint="plan it by itself: k3ctl placement plan --policy NAME --trace FILE",
         ) from None
     if done.returncode == 0:
         return msgspec.json.decode(done.stdout, type=Candidate)

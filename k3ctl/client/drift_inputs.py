@@ -27,14 +27,13 @@ class Seen:
     population: Population
     trace: Trace | None
     since_s: float | None
-    replan: str
 
 
 def recorded(path: str) -> Seen:
     """The traffic of a trace. Raises NotFound, ConfigError."""
     trace = read_trace(Path(path), with_weights=False)
     population = population_of(trace)
-    return Seen(replace(population, source=path), trace, None, _replan(path))
+    return Seen(replace(population, source=path), trace, None)
 
 
 def live(home: Path, since_s: float | None) -> Seen:
@@ -44,24 +43,23 @@ def live(home: Path, since_s: float | None) -> Seen:
     counts = np.array(answer["uses"], np.int64)
     source = f"live traffic of the last {answer['since_s']:.0f} s"
     population = Population(counts, answer["rows"], answer["top_k"], 1.0, "measured", source)
-    record = "k3ctl trace record live.trace && "
-    return Seen(population, None, answer["since_s"], record + _replan("live.trace"))
+    return Seen(population, None, answer["since_s"])
 
 
-def find_gain(home: Path, in_force: InForce, seen: Seen, policy: str) -> tuple[Gain, Costs]:
-    """What replanning gains, by the costs known here. Raises K3Error with why it is not known."""
+def costs_for(home: Path, in_force: InForce, seen: Seen) -> Costs:
+    """What the tiers cost, as far as it is known here. Raises K3Error with why it is not."""
     if not seen.population.tokens:
         raise K3Error("no token was seen")
-    placed, pod = in_force.placed, in_force.pod
-    traffic = seen.trace or traffic_of(seen.population, placed.layers)
-    costs = find_costs(home, pod, traffic, "sliced")
-    chosen = load_policy(policy, home)
+    return find_costs(home, in_force.pod, _traffic(in_force, seen), "sliced")
+
+
+def find_gain(home: Path, in_force: InForce, seen: Seen, policy: str, costs: Costs) -> Gain:
+    """What replanning gains. Raises K3Error with why it is not known."""
+    placed, chosen = in_force.placed, load_policy(policy, home)
     counted = None if seen.trace is not None else seen.population
-    return gain_of_replanning(placed, traffic, chosen, costs, pod.slots, counted), costs
+    slots = in_force.pod.slots
+    return gain_of_replanning(placed, _traffic(in_force, seen), chosen, costs, slots, counted)
 
 
-def _replan(trace: str) -> str:
-    return (
-        f"k3ctl placement plan --policy optimised --trace {trace} --out replanned.json && "
-        "k3ctl placement swap replanned.json"
-    )
+def _traffic(in_force: InForce, seen: Seen) -> Trace:
+    return seen.trace or traffic_of(seen.population, in_force.placed.layers)

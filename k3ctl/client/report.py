@@ -8,6 +8,7 @@ from typing import Any
 
 from k3ctl.client.histories import latency, tokens
 from k3ctl.client.moments import Span, local
+from k3ctl.client.next_command import at_home
 from k3ctl.client.records import MOST_FRAMES, Recording, Records, read_records
 from k3ctl.client.report_events import Change, Measured, Trouble, attention, badness, merged, told
 from k3ctl.client.report_figures import (
@@ -153,4 +154,5 @@ def _next(
         found.setdefault(f"k3ctl plot latency --since '{since}'", "hops and tokens over the span")
     if not found:
         found["k3ctl health"] = "nothing was found that needs a look"
-    return [Next(why, command) for command, why in list(found.items())[:MOST_COMMANDS]]
+    home = records.home
+    return [Next(why, at_home(line, home)) for line, why in list(found.items())[:MOST_COMMANDS]]

@@ -16,29 +16,43 @@ class Advice:
     command: str | None
 
 
-def advise(drift: Drift, gain: Gain | None, replan: str) -> Advice:
-    """`replan` is the command line that plans for this traffic and swaps."""
+def advise(drift: Drift, gain: Gain | None, replan: str, measure: str | None = None) -> Advice:
+    """`replan` is the command line that plans for this traffic and swaps, `measure` one that finds
+    out what the tiers cost: None where that is known, or cannot be measured."""
     if not drift.tokens:
-        return Advice("no token was seen yet: nothing can be told", None)
+        return Advice(
+            "no token was seen yet: nothing can be told; what is asked from now on counts", None
+        )
     if drift.verdict == "too-few":
         return _wait(drift)
-    pays = gain is not None and gain.share >= drift.limits.gain
-    modelled = "" if gain is None else f"{100 * gain.share:.1f} % less expert time, modelled"
+    if gain is None:
+        if drift.verdict == "none":
+            return Advice("no drift: keep the map in force", None)
+        return _unknown(drift, measure)
+    pays = gain.share >= drift.limits.gain
+    modelled = f"{100 * gain.share:.1f} % less expert time, modelled"
     if drift.verdict == "drift":
         if pays:
             return Advice(f"the traffic has drifted and a replanned map takes {modelled}", replan)
-        if gain is not None:
-            keep = "the traffic has drifted, but the map in force still serves it well"
-            return Advice(f"{keep}: a replanned one takes {modelled}", None)
-        return Advice("the traffic has drifted: plan for it and compare", replan)
+        keep = "the traffic has drifted, but the map in force still serves it well"
+        return Advice(f"{keep}: a replanned one takes {modelled}", None)
     if pays:
         start = "no drift, but" if drift.verdict == "none" else "the map in force knows no traffic:"
         return Advice(f"{start} a replanned map takes {modelled}", replan)
     if drift.verdict == "none":
         return Advice("no drift: keep the map in force", None)
-    if gain is not None:
-        return Advice(f"keep the map in force: a replanned one takes {modelled}", None)
-    return Advice("the map in force knows no traffic, and what tiers cost is unknown", None)
+    return Advice(f"keep the map in force: a replanned one takes {modelled}", None)
+
+
+def _unknown(drift: Drift, measure: str | None) -> Advice:
+    """What a replanned map gains is not known: the first step is to know it."""
+    drifted = drift.verdict == "drift"
+    told = "the traffic has drifted" if drifted else "the map in force was planned from no traffic"
+    if measure is None:
+        return Advice(f"{told}, and what a replanned one gains is unknown", None)
+    return Advice(
+        f"{told}; what a replanned one gains is told once the tiers are measured", measure
+    )
 
 
 def _wait(drift: Drift) -> Advice:

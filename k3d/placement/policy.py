@@ -126,7 +126,8 @@ def read_map(path: Path) -> PlacementMap:
         return PlacementMap.from_json(path.read_bytes())
     except FileNotFoundError as error:
         raise NotFound(
-            f"there is no placement map {path}", hint="make one: k3ctl placement plan --out FILE"
+            f"there is no placement map {path}",
+            hint="make one: k3ctl placement plan --policy NAME --trace FILE --out MAP.json",
         ) from error
     except OSError as error:
         raise ConfigError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import replace
 from pathlib import Path
 
@@ -110,7 +111,8 @@ def test_other_traffic_is_drift_with_advice_and_a_map(
     text = k3ctl("placement", "drift", prompts).out
     assert max(len(line) for line in text.splitlines() if "k3ctl " not in line) <= 80
     assert "warning: 35.0 % or less" in " ".join(text.split())
-    assert f"--trace {prompts} --out replanned.json && k3ctl placement swap" in text
+    replan = f"k3ctl placement drift {prompts} --out replanned.json && k3ctl placement swap"
+    assert replan in text
     shown = k3ctl("placement", "drift", prompts, "-H", "-o", "tier,experts").out
     assert shown.splitlines()[0].split("\t")[0] == "hbm"
 
@@ -143,7 +145,7 @@ def test_a_map_made_without_a_trace_says_so(k3ctl: K3ctl, home: Path, streams: s
     assert document["expected"] is document["divergence"] is document["hot_sets"] is None
     assert "by the policy contiguous, without a trace" in document["expected_missing"]
     assert document["gain"]["share"] > 0.05
-    assert "k3ctl placement plan --policy optimised" in document["command"]
+    assert f"k3ctl placement drift {streams} --out replanned.json" in document["command"]
     assert "nothing to compare with" in k3ctl("placement", "drift", streams).out
 
 
@@ -156,8 +158,64 @@ def test_unknown_costs_leave_the_gain_out_with_a_reason(
     assert document["gain"] is None
     assert "nothing is known of what tier hbm" in document["gain_missing"]
     assert document["verdict"] == "drift"
+    assert "once the tiers are measured" in document["advice"]
+    assert document["command"] == (
+        f"k3ctl placement measure embedded && k3ctl placement drift {prompts}"
+    )
     ran = k3ctl("placement", "drift", prompts, "--out", "x.json", "--json")
     assert ran.code == ExitCode.USAGE
+
+
+@pytest.mark.parametrize("costs", [True, False], ids=["costs known", "costs unknown"])
+def test_the_command_it_names_runs(
+    k3ctl: K3ctl, home: Path, prompts: str, tmp_path: Path, monkeypatch, costs: bool
+) -> None:
+    """Step by step as printed, in whatever directory; what needs a pod is only parsed."""
+    monkeypatch.chdir(tmp_path)
+    pod = load_pod("embedded")
+    placed = plan(range(1, 13), 64, pod.slots, load_policy("contiguous"))
+    in_force(home, placed, "contiguous", costs=costs)
+    command = k3ctl("placement", "drift", prompts, "--json").document["command"]
+    steps = [shlex.split(step) for step in command.split(" && ")]
+    assert [step[2] for step in steps] == (["drift", "swap"] if costs else ["measure", "drift"])
+    for program, *words in steps:
+        assert program == "k3ctl"
+        if words[1] == "drift":
+            ran = k3ctl(*words)
+            assert ran.code == 0, ran.err
+        else:
+            assert k3ctl(*words, "--help").code == 0
+    if costs:
+        assert read_map(tmp_path / steps[1][-1]).origin is not None
+    else:
+        assert load_pod(steps[0][-1], home).slots == pod.slots
+
+
+def test_commands_are_about_the_home_that_was_named(
+    k3ctl: K3ctl, home: Path, prompts: str, tmp_path: Path, monkeypatch
+) -> None:
+    pod = load_pod("embedded")
+    in_force(home, plan(range(1, 13), 64, pod.slots, load_policy("contiguous")), "contiguous")
+    monkeypatch.setenv("K3_HOME", str(tmp_path / "another"))
+    found = k3ctl("placement", "drift", prompts, "--home", str(home), "--json").document
+    steps = found["command"].split(" && ")
+    assert all(step.startswith(f"k3ctl --home {home} placement ") for step in steps)
+    assert k3ctl(*shlex.split(steps[0])[1:]).code == 0
+
+
+def test_a_pod_of_other_machines_is_not_told_to_measure(
+    k3ctl: K3ctl, home: Path, prompts: str
+) -> None:
+    pod = load_pod("station-8-sparks")
+    placed = plan(range(1, 13), 64, pod.slots, load_policy("contiguous"))
+    with StateStore.open_as_writer(home, holder="test") as store:
+        nodes = msgspec.to_builtins(msgspec.structs.replace(pod, costs=()))
+        store.record_pod(pod.name, pod.digest, nodes)
+        store.record_placement_map(placed.epoch, placed.digest, "contiguous", placed.to_json())
+    document = k3ctl("placement", "drift", prompts, "--json").document
+    assert document["gain"] is None
+    assert document["command"] is None
+    assert "what a replanned one gains is unknown" in document["advice"]
 
 
 def test_what_cannot_be_is_one_sentence(

@@ -143,6 +143,7 @@ def test_a_map_without_a_trace_has_nothing_to_drift_from() -> None:
     assert gain.share > 0.05
     assert advise(found, gain, REPLAN).command == REPLAN
     assert advise(found, None, REPLAN).command is None
+    assert advise(found, None, REPLAN, "measure").command == "measure"
 
 
 def test_the_gain_is_that_of_both_maps_on_the_traffic_seen(seed: int) -> None:
@@ -162,6 +163,9 @@ def test_the_gain_is_that_of_both_maps_on_the_traffic_seen(seed: int) -> None:
     assert "drifted" in advise(drifted, stale, REPLAN).sentence
     assert advise(drifted, fresh, REPLAN).command is None
     assert advise(seen(placed, old), fresh, REPLAN).command is None
+    assert advise(drifted, None, REPLAN).command is None
+    assert advise(drifted, None, REPLAN, "measure").command == "measure"
+    assert advise(seen(placed, old), None, REPLAN, "measure").command is None
 
 
 def test_traffic_made_up_from_counts_has_their_shares_and_gives_the_map_its_origin() -> None:
