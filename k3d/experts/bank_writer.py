@@ -27,6 +27,7 @@ from k3d.experts.bank_file import (
     Manifest,
 )
 from k3d.experts.content_hash import content_hash
+from k3d.experts.direct_write import DirectWriter, write_all
 from k3d.experts.pages import WORTH_DROPPING_BYTES, drop_pages
 from k3d.experts.write_behind import WriteBehind
 
@@ -66,6 +67,7 @@ class BankWriter:
             self._descriptor = self._take(wait)
         except OSError as error:
             self._fail(error)
+        self._file = DirectWriter(self._descriptor)
         self._behind = WriteBehind(self._descriptor)
         try:
             self.missing = self._go_on(progress)
@@ -120,10 +122,10 @@ class BankWriter:
         count = len(digests) // HASH_BYTES
         begin, end = first * HASH_BYTES, (first + count) * HASH_BYTES
         try:
-            write_all(self._descriptor, records, self.layout.offset(first))
+            cached_bytes = self._file.write(records, self.layout.offset(first))
             if self._wanted is None:
                 write_all(self._descriptor, digests, self.layout.table_start + begin)
-            self._behind.wrote(len(records))
+            self._behind.wrote(cached_bytes)
         except OSError as error:
             self._fail(error)
         self._hashes[begin:end] = digests
@@ -180,6 +182,7 @@ class BankWriter:
 
     def close(self) -> None:
         self._behind.close()
+        self._file.close()
         os.close(self._descriptor)
 
     def __enter__(self) -> BankWriter:
@@ -268,14 +271,6 @@ class BankWriter:
 
     def _fail(self, error: OSError) -> NoReturn:
         raise write_failed(self.path, error) from error
-
-
-def write_all(descriptor: int, data: bytes | bytearray | memoryview, offset: int) -> None:
-    """Write every byte at its place. Raises OSError."""
-    left = memoryview(data)
-    while left:
-        count = os.pwrite(descriptor, left, offset)
-        left, offset = left[count:], offset + count
 
 
 def replace_record(

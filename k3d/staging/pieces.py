@@ -6,6 +6,9 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Callable, Sequence
+from mmap import mmap
+
+from k3d.experts.direct_write import direct_buffer
 
 Step = Callable[[int, memoryview], None]
 """Does something with neighbouring records from an index on. Raises K3Error."""
@@ -23,7 +26,7 @@ class Pieces:
     def __init__(self, steps: Sequence[Step], buffer_bytes: int) -> None:
         self._free: queue.SimpleQueue[memoryview] = queue.SimpleQueue()
         for _ in range(len(steps) + 1):
-            self._free.put(memoryview(bytearray(buffer_bytes)))
+            self._free.put(direct_buffer(buffer_bytes))
         self._error: BaseException | None = None
         queues: list[_Queue] = [queue.SimpleQueue() for _ in steps]
         self._first = queues[0]
@@ -65,7 +68,7 @@ class Pieces:
             if onward is not None:
                 onward.put(found)
             else:
-                assert isinstance(piece.obj, bytearray)
+                assert isinstance(piece.obj, mmap)
                 self._free.put(memoryview(piece.obj))
         if onward is not None:
             onward.put(None)

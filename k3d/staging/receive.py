@@ -6,7 +6,7 @@ import logging
 import socket
 import threading
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from time import monotonic
@@ -17,7 +17,7 @@ from k3d import __version__
 from k3d.errors import BankError, FabricError, HandshakeRefused, K3Error, NotFound
 from k3d.experts.bank_file import PREFIX, Bank, BankLayout, Manifest, RecordOrder, decode_header
 from k3d.experts.bank_writer import BankWriter, replace_record
-from k3d.experts.content_hash import many_cores
+from k3d.experts.direct_write import BLOCK
 from k3d.staging.bank_names import bank_suffix, check_name
 from k3d.staging.disk_space import begun_bytes, free_bytes
 from k3d.staging.pieces import Pieces, Step
@@ -25,8 +25,10 @@ from k3d.staging.verify import READ_BYTES, damages
 from k3d.staging.wire import Answer, Channel, Checking, Offer, Stored, Wanted, Welcome
 
 GREETING_S = 5.0
-PIECE_BYTES = 2**20
+PIECE_BYTES = 2 * 2**20
 """Received records are hashed and written in pieces of about this size, at least one."""
+EXPECTED_BYTES = 4 * 2**20
+"""Room in the kernel for what comes while a piece waits for a buffer."""
 TELL_S = 1.0
 MOST_MANIFEST_BYTES = 512 * 2**20
 MOST_INFLATED = 2**20
@@ -192,16 +194,18 @@ class Transfer:
 
     def _take(self, runs: list[tuple[int, int]], *steps: Step) -> None:
         """Receive the records of these runs, a piece of neighbours at a time, and do the steps with
-        each while the next ones come in: each step in a thread, or with few cores all in one."""
+        each while the next ones come in, where the disk takes them without a copy."""
+        self._channel.expect(EXPECTED_BYTES)
         pieces = [
             piece
             for first, count in runs
             for piece in self._layout.runs(first, first + count, PIECE_BYTES)
         ]
         buffer_bytes = max((count for _, count in pieces), default=0) * self._size
-        with Pieces(steps if many_cores() else (_one_by_one(steps),), buffer_bytes) as taken:
+        with Pieces(steps, buffer_bytes) as taken:
             for first, count in pieces:
-                buffer = taken.buffer()[: count * self._size]
+                begin = self._layout.offset(first) % BLOCK
+                buffer = taken.buffer()[begin : begin + count * self._size]
                 self._channel.receive_into(buffer)
                 taken.put(first, buffer)
 
@@ -211,14 +215,6 @@ class Transfer:
         if monotonic() - self._told_s >= TELL_S:
             self._told_s = monotonic()
             self._channel.send(Checking(self._checked_bytes, self._layout.size_bytes))
-
-
-def _one_by_one(steps: Sequence[Step]) -> Step:
-    def all_of_them(first: int, piece: memoryview) -> None:
-        for step in steps:
-            step(first, piece)
-
-    return all_of_them
 
 
 def runs_of(indexes: list[int]) -> list[tuple[int, int]]:

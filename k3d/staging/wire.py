@@ -129,6 +129,12 @@ class Channel:
         for option in (socket.SO_SNDTIMEO, socket.SO_RCVTIMEO):
             self.sock.setsockopt(socket.SOL_SOCKET, option, span)
 
+    def expect(self, size_bytes: int) -> None:
+        """Let the kernel hold so much of what comes. Linux makes the room for a mark that is this
+        high, whatever it allows a buffer that is asked for, and keeps it when the mark is gone."""
+        for mark in (size_bytes, 1):
+            self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, mark)
+
     def send(self, message: Message) -> None:
         body = msgspec.msgpack.encode(message)
         self.send_bytes(_LENGTH.pack(len(body)) + body)
