@@ -8,6 +8,7 @@ from typing import Any
 from k3ctl.cli.output import Output, paint
 from k3ctl.cli.table import count, seconds
 from k3ctl.client.conversation import Answer
+from k3d.counted import counted
 
 WAITED_S = 0.05
 """Shorter waits for a lane are not worth a word."""
@@ -39,8 +40,8 @@ def stats_line(answer: Answer) -> str:
         parts.append(f"{timing['tokens_per_s']:.1f} tokens/s")
     reused = f", {count(stats['cached_tokens'])} reused" if stats.get("cached_tokens") else ""
     if timing.get("prompt_s") is not None:
-        asked = count(usage.get("prompt_tokens"))
-        parts.append(f"prompt of {asked} tokens{reused} in {timing['prompt_s']:.2f} s")
+        asked = counted(usage.get("prompt_tokens"), "token")
+        parts.append(f"prompt of {asked}{reused} in {timing['prompt_s']:.2f} s")
     if timing.get("queue_s", 0.0) >= WAITED_S:
         parts.append(f"waited {seconds(timing['queue_s'])}")
     if stats.get("acceptance_length") is not None:

@@ -14,6 +14,7 @@ from k3ctl.cli.table import Column, Columns, duration_us, table
 from k3ctl.client.daemon_log import last_sentence
 from k3ctl.client.processes import daemon_command
 from k3ctl.client.receipts import NewReceipt, keep_receipt
+from k3d.counted import counted
 from k3d.errors import ExitCode, K3Error
 
 VERBS = {
@@ -150,7 +151,7 @@ def _report(figures: dict[str, Any], receipt_id: str | None) -> list[str]:
     ]
     lines = table(["SIDE", "TOKENS/S", f"{over.upper()} / SIDE"], rows, "lrr")
     lines += ["", *HOPS.lines(_hops(figures)), ""]
-    label = f"{figures['provenance']}; pod {figures['pod']}, {figures['sparks']} sparks"
+    label = f"{figures['provenance']}; pod {figures['pod']}, {counted(figures['sparks'], 'spark')}"
     simulated = ", simulated tiers" if figures["simulated"] else ""
     kept = f"; receipt {receipt_id}" if receipt_id else ""
     return [*lines, f"{label}{simulated}, same tokens on every side{kept}"]

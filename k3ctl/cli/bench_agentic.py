@@ -11,6 +11,7 @@ from k3ctl.cli.options import Invocation, columns_options, home_options, json_op
 from k3ctl.cli.plot_text import plot
 from k3ctl.cli.table import Column, Columns, percent, table
 from k3ctl.client.bench_agentic import Workload, bench_agentic
+from k3d.counted import counted
 
 POINTS = Columns(
     "points",
@@ -103,7 +104,7 @@ def _report(figures: dict[str, Any]) -> list[str]:
     return [
         *table(headers, rows, "rllrrrrrrl"),
         "speeds in tokens/s, times are medians, * is on the frontier",
-        f"{work['turns']} turns of {work['turn']} + {work['answer']} tokens behind "
+        f"{counted(work['turns'], 'turn')} of {work['turn']} + {work['answer']} tokens behind "
         f"{work['history']}",
     ]
 

@@ -16,6 +16,7 @@ from k3ctl.cli.table import Column, Columns, wrapped
 from k3ctl.client.daemon import Daemon
 from k3ctl.client.environment import environment_of
 from k3ctl.client.held_out import HeldOut, read_held_out
+from k3d.counted import counted
 
 ANSWER_S = 600.0
 Figures = dict[str, Any]
@@ -94,10 +95,11 @@ def _label(figures: Figures, environment: Figures, receipt_id: str | None) -> st
     made_up = "" if synthetic is None else f"; SYNTHETIC ACCEPTANCE of {synthetic:g}: no model's"
     simulated = ", simulated tiers" if environment["simulated"] else ""
     kept = f"; receipt {receipt_id}" if receipt_id else ""
+    sparks, cores = counted(environment["sparks"], "spark"), counted(environment["cores"], "core")
     return (
         f"{figures['provenance']} through {figures['measured_through']}{made_up}; pod "
-        f"{environment['pod']}, {environment['sparks']} sparks over {environment['transport']}"
-        f"{simulated}; {environment['cores']} cores, load {environment['load_1m']}; prompts from "
+        f"{environment['pod']}, {sparks} over {environment['transport']}"
+        f"{simulated}; {cores}, load {environment['load_1m']}; prompts from "
         f"{figures['prompts_from']}{kept}"
     )
 

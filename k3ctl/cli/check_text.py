@@ -8,6 +8,7 @@ from k3ctl.cli.output import paint
 from k3ctl.cli.table import count, cut, table, wrapped
 from k3ctl.client.check_cases import Difference
 from k3ctl.client.check_run import Check, Compared
+from k3d.counted import counted
 
 
 def report_lines(run: Check, document: dict[str, Any]) -> list[str]:
@@ -32,9 +33,10 @@ def report_lines(run: Check, document: dict[str, Any]) -> list[str]:
     if document["pods_skipped"]:
         lines += wrapped(f"no pods of its own: {document['pods_skipped']}")
     if document["other_logprobs"]:
+        tokens = counted(document["other_logprobs"], "token")
         lines += wrapped(
-            f"{count(document['other_logprobs'])} tokens were the same with another log "
-            "probability: a row's arithmetic depends on what is beside it"
+            f"the same with another log probability: {tokens}; "
+            "a row's arithmetic depends on what is beside it"
         )
     lines += wrapped(_verdict(document), "      ")
     return lines
@@ -51,7 +53,8 @@ def difference_lines(found: Difference) -> list[str]:
 
 
 def _verdict(document: dict[str, Any]) -> str:
-    compared = f"{count(document['answers'])} answers, {count(document['tokens_compared'])} tokens"
+    answers = counted(document["answers"], "answer")
+    compared = f"{answers}, {counted(document['tokens_compared'], 'token')}"
     kept = f"; receipt {document['receipt']}" if document["receipt"] else ""
     if document["result"] == "pass":
         return (

@@ -7,7 +7,7 @@ from typing import Any
 
 from k3ctl.cli.output import unicode_shown
 from k3ctl.cli.placement_text import costs_document
-from k3ctl.cli.table import count, duration_us, percent, table, wrapped
+from k3ctl.cli.table import count, counted, duration_us, percent, table, wrapped
 from k3ctl.client.drift_inputs import Seen
 from k3ctl.client.map_in_force import InForce
 from k3d.errors import K3Error
@@ -87,11 +87,11 @@ def drift_lines(
     lines = wrapped(
         f"{VERDICTS[found.verdict]}: epoch {in_force.placed.epoch} of pod {in_force.pod.name}"
     )
-    lines += wrapped(f"seen: {count(found.tokens)} tokens, {seen.population.source}")
+    lines += wrapped(f"seen: {counted(found.tokens, 'token')}, {seen.population.source}")
     if expected is None:
         lines += wrapped(f"expected: {_no_origin(in_force)}")
     else:
-        lines += wrapped(f"expected: {count(expected.tokens)} tokens, {expected.source}")
+        lines += wrapped(f"expected: {counted(expected.tokens, 'token')}, {expected.source}")
     about = "±" if unicode_shown() else "+-"
     rows = [
         [
@@ -156,7 +156,7 @@ def _gain_lines(gain: Gain, costs: Costs) -> list[str]:
     lines = wrapped(
         f"replanning ({gain.policy}): {duration_us(gain.now.token.mean_us)} to "
         f"{duration_us(gain.best.token.mean_us)} a token, {percent(gain.share)} less, modelled on "
-        f"{traffic}; {count(gain.moved)} experts would move"
+        f"{traffic}; {counted(gain.moved, 'expert')} would move"
     )
     return lines + wrapped(f"what the tiers cost is {sources}")
 

@@ -24,7 +24,6 @@ from k3d.errors import ConfigError, ExitCode, K3Error
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 Ask = Callable[[Path, dict[str, Any]], dict[str, Any]]
 MIB = 2**20
-"""Exit code of --dry-run --detailed-exitcode where experts would move."""
 
 
 def _change_options(command: Decorated) -> Decorated:
@@ -56,7 +55,7 @@ def _change_options(command: Decorated) -> Decorated:
         ),
         mutation_options(
             dry_run="Show exactly what would be done, do nothing.",
-            if_token="Only if the state is that of this --dry-run.",
+            if_token="Only if the pod is still as the --dry-run saw it that printed this.",
             lock_wait="How long to wait for a swap that is under way.",
             names=("placement",),
         ),
@@ -183,12 +182,13 @@ def _carry_on(
     deadline: float,
 ) -> int:
     """Show the plan; wait for the swap, if there is one and it is wanted."""
-    from k3ctl.cli.placement_swap_text import ended_lines, plan_lines, tell
+    from k3ctl.cli.placement_swap_text import ended_lines, plan_lines, tell, token_lines
     from k3ctl.client.swaps import wait_for_swap
 
     output = invocation.output
     made.pop("schema", None)
-    invocation.listed((MOVED, made["tiers"]), otherwise=lambda: plan_lines(made))
+    told = ["", *token_lines(made)] if dry_run else []
+    invocation.listed((MOVED, made["tiers"]), otherwise=lambda: [*plan_lines(made), *told])
     shown = output.lines if invocation.columns is None else lambda _lines: None
     intent = made["intent"]
     ended = None

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from k3ctl.cli.placement_name import in_force_shown, map_name
 from k3ctl.cli.progress import Progress
-from k3ctl.cli.table import count, cut, duration_us, seconds, size, table, wrapped
+from k3ctl.cli.table import count, counted, cut, duration_us, seconds, size, table, wrapped
 
 Document = Mapping[str, Any]
 
@@ -28,13 +29,13 @@ def progress_line(swap: Document) -> str:
 def plan_lines(made: Document) -> list[str]:
     """What a swap does, in full."""
     if not made["copies"]:
-        nothing = f"to {made['name']}: nothing moves"
-        return [nothing, *_recut(made), f"token {made['token']}"]
+        return [f"to {map_name(made['name'])}: nothing moves", *_recut(made)]
     time, rate = made["seconds"], size(made["rate_bytes_s"])
     waves = made["waves"]
+    copies = counted(made["copies"], "copy", "copies")
     lines = wrapped(
-        f"to {made['name']}: {count(made['copies'])} copies, {size(made['size_bytes'])}, in "
-        f"{len(waves)} wave{'s' if len(waves) > 1 else ''} from epoch {made['epoch']} to "
+        f"to {map_name(made['name'])}: {copies}, {size(made['size_bytes'])}, in "
+        f"{counted(len(waves), 'wave')} from epoch {made['epoch']} to "
         f"{waves[-1]['epoch']}; at least {seconds(time['value'])} at {rate}/s "
         f"({time['provenance']})"
     )
@@ -59,7 +60,13 @@ def plan_lines(made: Document) -> list[str]:
     lines += ["", *table(headers, tiers, " rrrrrrrr")]
     nodes = [[node["name"], size(node["size_bytes"])] for node in made["nodes"]]
     lines += ["", *map(cut, table(["NODE", "COPIED"], nodes, " r"))]
-    return [*lines, "", f"token {made['token']}"]
+    return lines
+
+
+def token_lines(made: Document) -> list[str]:
+    """How to do what a dry run showed, or nothing."""
+    told = "to do exactly this, or nothing if the pod has changed since, add"
+    return [told, f"  --if-token {made['token']}"]
 
 
 def _recut(made: Document) -> list[str]:
@@ -81,21 +88,19 @@ def ended_lines(swap: Document) -> list[str]:
 
 def status_lines(document: Document) -> list[str]:
     tiers = ", ".join(f"{t['name']} {count(t['experts'])}" for t in document["tiers"])
-    swapped = ", swapped since" if document["swapped"] else ""
-    lines = [
-        f"epoch {document['epoch']} is in force: {tiers}",
-        f"policy {document['policy']}{swapped}",
-    ]
+    lines = wrapped(f"epoch {document['epoch']} is in force: {in_force_shown(document)}")
+    lines += wrapped(f"experts: {tiers}")
     under_way, last = document["swap"], document["last"]
     if document.get("replacement"):
         lines += ["", *wrapped(document["replacement"]["sentence"])]
     if under_way is not None:
         left = under_way["left_s"]
-        lines += ["", f"swap {under_way['intent']} to {under_way['name']} is under way"]
+        to = map_name(under_way["name"])
+        lines += ["", f"swap {under_way['intent']} to {to} is under way"]
         lines += wrapped(progress_line(under_way))
-        lines.append(f"about {seconds(left['value'])} to go ({left['provenance']})")
+        lines.append(f"at least {seconds(left['value'])} to go ({left['provenance']})")
     if last is not None:
-        lines += ["", f"the last swap was to {last['name']}", *ended_lines(last)]
+        lines += ["", f"the last swap was to {map_name(last['name'])}", *ended_lines(last)]
         if last.get("reason"):
             lines += wrapped(last["reason"])
     return lines

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from k3ctl.cli.table import count, cut, duration_us, percent, table, wrapped
+from k3ctl.cli.table import count, counted, cut, duration_us, percent, table, wrapped
 from k3ctl.client.placement_inputs import Inputs
 from k3d.placement.costs import Costs
 from k3d.placement.planners import Plan
@@ -91,7 +91,7 @@ def plan_lines(
     token = figures.token
     lines = [
         f"{policy.name or policy.policy} for pod {inputs.pod.name}, from "
-        f"{count(inputs.trace.tokens)} tokens",
+        f"{counted(inputs.trace.tokens, 'token')}",
         "",
         *table(headers, rows, " rrrrr"),
         "",
@@ -126,6 +126,6 @@ def measured_lines(figures: Mapping[str, Any], receipt_id: str | None) -> list[s
         *table(headers, rows, " rrrrr"),
         *contention_lines(figures["contention"]),
         "",
-        f"{figures['provenance']}; pod {figures['pod']}, {figures['sparks']} sparks"
+        f"{figures['provenance']}; pod {figures['pod']}, {counted(figures['sparks'], 'spark')}"
         f"{simulated}{kept}",
     ]

@@ -10,6 +10,7 @@ from k3ctl.cli.output import colour_shown, unicode_shown
 from k3ctl.client.moments import local
 from k3ctl.client.series import History
 from k3ctl.client.shown_series import left_out, missing, provenance, shown_chart, title
+from k3d.counted import counted
 
 MOST_MARKS = 5
 COLUMNS_A_TICK = 13
@@ -43,7 +44,7 @@ def _notes(history: History, width: int) -> list[str]:
     rule = "┊" if unicode_shown() else ":"
     texts = [f"{rule} {local(mark.at_s)} {mark.label}" for mark in history.marks[-MOST_MARKS:]]
     if len(history.marks) > MOST_MARKS:
-        texts.insert(0, f"{len(history.marks) - MOST_MARKS} earlier maps are not listed")
+        texts.insert(0, f"not listed: {counted(len(history.marks) - MOST_MARKS, 'earlier map')}")
     without = [chart.title for chart in history.charts if not chart.known and not chart.missing]
     if without:
         texts.append(f"no figures of: {', '.join(without)}")

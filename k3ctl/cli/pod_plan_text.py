@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from k3ctl.cli.table import count, size, table
 from k3ctl.client.pod_plan import PodPlan
+from k3d.counted import counted
 from k3d.placement.pod import SPARK_TIER
 
 
 def plan_lines(plan: PodPlan) -> list[str]:
     """What would run where, and how the experts fit."""
     pod, facts = plan.description, plan.facts
+    sparks = counted(pod.slice_count, "spark")
     lines = [
         f"pod {pod.name}: one Station"
-        + (f", {pod.slice_count} sparks of 1/{pod.slice_count} each" if pod.sparks else ""),
-        f"model {pod.model or 'as described'}: {facts.layers} layers, "
+        + (f", {sparks} of 1/{pod.slice_count} each" if pod.sparks else ""),
+        f"model {pod.model or 'as described'}: {counted(facts.layers, 'layer')}, "
         f"{facts.moe_layers} of them with {count(facts.experts)} experts of "
         f"{size(facts.expert_bytes)}",
         f"placement {pod.placement}, transport {pod.transport}, {pod.dtype}, chunk {pod.chunk}",

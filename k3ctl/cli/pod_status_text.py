@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from k3ctl.cli.output import Output, state_shown
+from k3ctl.cli.placement_name import in_force_shown
 from k3ctl.cli.placement_swap_text import progress_line
 from k3ctl.cli.reasons import about
 from k3ctl.cli.table import (
@@ -64,7 +65,7 @@ TIERS = Columns(
 
 def status_lines(document: Document, output: Output) -> list[str]:
     """Nodes, tiers, hops and rates. A figure that is not there yet is a dash."""
-    model, swapped = document.get("model") or {}, document.get("swapped")
+    model = document.get("model") or {}
     lines = [f"pod {document.get('pod')}: {output.state(str(document.get('state')))}"]
     if document.get("reason"):
         lines += wrapped(str(document["reason"]))
@@ -73,10 +74,7 @@ def status_lines(document: Document, output: Output) -> list[str]:
             f"model {model.get('name')}, {model.get('dtype')}, digest "
             f"{str(model.get('digest'))[:12]}; epoch {document.get('epoch')}"
         ),
-        cut(
-            f"placement {document.get('placement')}{', swapped since' if swapped else ''}, "
-            f"transport {document.get('transport')}"
-        ),
+        cut(f"placement {in_force_shown(document)}; transport {document.get('transport')}"),
         *_swap(document),
         *_api(document),
         "",

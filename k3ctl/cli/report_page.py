@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from k3ctl.charts.panels import Panel
 from k3ctl.cli.page import Block, Commands, Drawing, Grid, Page, Section, Words
-from k3ctl.cli.table import count, duration_us, percent
+from k3ctl.cli.table import count, counted, duration_us, percent, times
 from k3ctl.client.moments import length_of_time, local
 from k3ctl.client.report import Report
 from k3ctl.client.report_figures import Spread
@@ -41,9 +41,9 @@ def _verdict(report: Report) -> str:
     told = "No frame was recorded" if report.state is None else f"At its end {report.state}"
     failed, wrong = report.ran.requests["failed"], len(report.troubles)
     parts = [
-        f"{count(report.ran.requests['finished'])} requests finished, {count(failed)} failed",
-        f"{count(report.ran.decode_tokens)} tokens written",
-        f"{wrong} {'trouble' if wrong == 1 else 'troubles'} noted",
+        f"{counted(report.ran.requests['finished'], 'request')} finished, {count(failed)} failed",
+        f"{counted(report.ran.decode_tokens, 'token')} written",
+        f"{counted(wrong, 'trouble')} noted",
     ]
     return f"{told}: {'; '.join(parts)}."
 
@@ -57,7 +57,7 @@ def _what_ran(report: Report) -> Iterable[Block]:
         ("k3pod", ", ".join(ran.versions) or "-"),
         ("recorded", f"{length_of_time(ran.recorded_s)} of {length_of_time(report.span.length_s)}"),
         ("healthy", f"{length_of_time(ran.healthy_s)} at least" if known else "-"),
-        ("Station", f"started {_times(report.starts)}, ended {_times(report.ends)}"),
+        ("Station", f"started {_often(report.starts)}, ended {_often(report.ends)}"),
         ("requests", ", ".join(f"{count(n)} {name}" for name, n in ran.requests.items())),
         ("tokens", f"{count(ran.decode_tokens)} written, {count(ran.prompt_tokens)} of prompts"),
     ]
@@ -136,7 +136,7 @@ def _how_fast(report: Report) -> Iterable[Block]:
 def _changed(report: Report) -> Iterable[Block]:
     changes = report.changes[-MOST_CHANGES:]
     if len(report.changes) > len(changes):
-        yield Words(f"{len(report.changes) - len(changes)} earlier changes are not listed.")
+        yield Words(f"Not listed: {counted(len(report.changes) - len(changes), 'earlier change')}.")
     if not changes:
         yield Words("Nothing that is recorded.")
         return
@@ -172,7 +172,7 @@ def _wrong(report: Report) -> Iterable[Block]:
             "  r",
         )
     if len(report.unwell) > MOST_UNWELL:
-        yield Words(f"{len(report.unwell) - MOST_UNWELL} more were unwell for less long.")
+        yield Words(f"Unwell for less long: {len(report.unwell) - MOST_UNWELL} more.")
     if report.troubles:
         yield Grid(
             ("FROM", "TO", "SEVERITY", "SUBJECT", "WHAT"),
@@ -183,7 +183,7 @@ def _wrong(report: Report) -> Iterable[Block]:
                     trouble.severity,
                     trouble.subject,
                     trouble.sentence
-                    + (f" ({trouble.count} times)" if trouble.source == "log" else ""),
+                    + (f" ({times(trouble.count)})" if trouble.source == "log" else ""),
                 )
                 for trouble in report.troubles
             ),
@@ -196,8 +196,8 @@ def _next(report: Report) -> Commands:
     return Commands(tuple((each.command, each.why) for each in report.next))
 
 
-def _times(number: int) -> str:
-    return "once" if number == 1 else f"{number} times"
+def _often(number: int) -> str:
+    return times(number) if number else "never"
 
 
 def _panels(history: History, keys: tuple[str, ...]) -> list[Panel]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from k3ctl.cli.bars import bar
 from k3ctl.cli.placement_text import costs_document, costs_lines
-from k3ctl.cli.table import count, cut, duration_us, percent, table
+from k3ctl.cli.table import count, counted, cut, duration_us, percent, table
 from k3ctl.client.placement_inputs import Inputs
 from k3d.placement.simulator import Simulation
 
@@ -51,8 +51,8 @@ def simulate_lines(inputs: Inputs, found: Found, station_us: float | None) -> li
     rows_of_pass = found[0][1].rows
     what = "token" if rows_of_pass == 1 else f"pass of {rows_of_pass} rows"
     lines = [
-        f"experts' time of a {what} on pod {inputs.pod.name}, {count(inputs.trace.tokens)} tokens "
-        "replayed (modelled)",
+        f"experts' time of a {what} on pod {inputs.pod.name}, "
+        f"{counted(inputs.trace.tokens, 'token')} replayed (modelled)",
         "",
     ]
     most = max(figures.token.p99_us for _, figures in found)

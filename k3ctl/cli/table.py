@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from k3d.counted import counted as counted
+from k3d.counted import times as times
 from k3d.duration import duration_us as duration_us
 from k3d.errors import ConfigError
 

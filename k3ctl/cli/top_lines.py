@@ -7,7 +7,19 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from k3ctl.cli.output import state_shown, unicode_shown
-from k3ctl.cli.table import Column, Columns, count, duration_us, percent, seconds, size, visible
+from k3ctl.cli.placement_name import map_name
+from k3ctl.cli.table import (
+    Column,
+    Columns,
+    count,
+    counted,
+    duration_us,
+    percent,
+    seconds,
+    size,
+    times,
+    visible,
+)
 from k3ctl.cli.table import table as lines_of_table
 from k3ctl.cli.top_tables import DISPENSABLE, LANES, NODES, TIERS, length, rate
 from k3ctl.client.moments import length_of_time, local
@@ -57,7 +69,7 @@ def _head(document: Document, width: int) -> list[str]:
         f"{document.get('pod')}",
         state,
         f"up {length_of_time(document.get('uptime_s') or 0.0)}",
-        f"epoch {document.get('epoch')} {document.get('placement')}",
+        f"epoch {document.get('epoch')} {map_name(document.get('placement'))}",
         at,
     ]
     lines = _fitted(parts, width)
@@ -69,8 +81,9 @@ def _head(document: Document, width: int) -> list[str]:
         f"between tokens: p50 {duration_us(document.get('token_p50_us'))}",
         f"p99 {duration_us(document.get('token_p99_us'))}",
     ]
+    lanes = counted(document.get("most_lanes"), "lane")
     requests = [
-        f"requests: {document.get('running')} running of {document.get('most_lanes')} lanes",
+        f"requests: {document.get('running')} running of {lanes}",
         *(f"{document.get(key)} {key}" for key in ("waiting", "finished", "failed", "refused")),
     ]
     memory = [
@@ -93,11 +106,11 @@ def _work(document: Document, width: int) -> list[str]:
     if swap:
         lines += _fitted(
             [
-                f"swap {swap['intent']} to {swap['to']}: {swap['phase']}",
+                f"swap {swap['intent']} to {map_name(swap['to'])}: {swap['phase']}",
                 f"wave {swap['wave']} of {swap['waves']}",
                 f"{size(swap['copied_bytes'])} of {size(swap['size_bytes'])}",
-                f"paused {swap['pauses']} times",
-                f"{seconds(swap['left_s'])} left (modelled)",
+                *([f"paused {times(swap['pauses'])}"] if swap["pauses"] else []),
+                f"at least {seconds(swap['left_s'])} left (modelled)",
             ],
             width,
         )

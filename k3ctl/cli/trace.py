@@ -17,6 +17,7 @@ from k3ctl.cli.options import (
 )
 from k3ctl.cli.trace_columns import LAYERS, SHARED
 from k3ctl.cli.trace_record import record
+from k3d.counted import counted
 from k3d.errors import CheckpointError
 
 
@@ -145,8 +146,8 @@ def import_(
         },
     )
     invocation.output.text(
-        f"{out}: {written.tokens:,} tokens, {len(header.layers)} layers, {header.top_k} of "
-        f"{header.experts} experts each, {written.size_bytes:,} B"
+        f"{out}: {counted(written.tokens, 'token')}, {counted(len(header.layers), 'layer')}, "
+        f"{header.top_k} of {header.experts} experts each, {written.size_bytes:,} B"
     )
 
 

@@ -16,6 +16,7 @@ from k3ctl.cli.options import (
     mutation_options,
 )
 from k3ctl.cli.progress import Progress
+from k3d.counted import counted
 from k3d.errors import ConfigError, ExitCode, K3Error
 
 
@@ -104,7 +105,7 @@ def _show(invocation: Invocation, document: dict[str, Any]) -> int:
         return ExitCode.FAILED
     left_out = f", {document['left_out']:,} left out" if document["left_out"] else ""
     output.text(
-        f"{document['path']}: {document['state']}, {document['tokens']:,} tokens of "
-        f"{document['passes']:,} passes in {document['seconds']:.1f} s{left_out}"
+        f"{document['path']}: {document['state']}, {counted(document['tokens'], 'token')} of "
+        f"{counted(document['passes'], 'pass', 'passes')} in {document['seconds']:.1f} s{left_out}"
     )
     return ExitCode.OK

@@ -8,6 +8,7 @@ from typing import Any
 from k3ctl.cli.bars import bar
 from k3ctl.cli.table import count, cut, percent, table
 from k3ctl.cli.trace_columns import LAYERS
+from k3d.counted import counted
 from k3d.placement.trace import TraceHeader
 from k3d.placement.trace_stats import DECILES, Overlap, TraceStats
 
@@ -33,9 +34,10 @@ def show_document(header: TraceHeader, figures: TraceStats) -> dict[str, Any]:
 
 
 def show_lines(header: TraceHeader, figures: TraceStats, layers: bool) -> list[str]:
+    weights = ", with weights" if header.weights else ""
     lines = [
-        f"{count(figures.tokens)} tokens, {len(header.layers)} layers, {header.top_k} of "
-        f"{header.experts} experts each" + (", with weights" if header.weights else ""),
+        f"{counted(figures.tokens, 'token')}, {counted(len(header.layers), 'layer')}, "
+        f"{header.top_k} of {header.experts} experts each{weights}",
         cut(f"{header.provenance}, from {header.source or 'nothing said'}"),
         "",
         "the hottest experts take of all picks",

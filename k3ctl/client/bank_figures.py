@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from k3d import __version__
+from k3d.counted import counted
 
 Document = Mapping[str, Any]
 
@@ -88,7 +89,7 @@ def build_event(document: Document) -> str | None:
         return None
     size = sum(bank["size_bytes"] for bank in document["banks"] if not bank["ready_before"])
     were = "was" if len(built) == 1 else "were"
-    return f"{_many(len(built), 'bank')} of pod {document['pod']} {were} built, {size} bytes"
+    return f"{counted(len(built), 'bank')} of pod {document['pod']} {were} built, {size} bytes"
 
 
 def stage_event(document: Document) -> str | None:
@@ -100,7 +101,7 @@ def stage_event(document: Document) -> str | None:
     words = []
     if sent:
         size = sum(node["payload_bytes"] for node in sent)
-        words.append(f"{size} bytes of slices were sent to {_many(len(sent), 'node')}")
+        words.append(f"{size} bytes of slices were sent to {counted(len(sent), 'node')}")
     if failed:
         words.append(f"no slices came to {', '.join(failed)}")
     return "; ".join(words) or None
@@ -115,7 +116,7 @@ def damage_event(document: Document) -> str | None:
     first = damages[0]
     became = f"{left} not repaired" if left else "repaired"
     return (
-        f"{_many(len(damages), 'damage')} found in banks, {became}; the first: "
+        f"{counted(len(damages), 'damage')} found in banks, {became}; the first: "
         f"{first['node']} {first['file']}: {first['reason']}"
     )
 
@@ -125,8 +126,4 @@ def clear_event(document: Document) -> str | None:
     removed = [file for file in document["files"] if file["removed"]]
     if not removed:
         return None
-    return f"{_many(len(removed), 'file')} removed from banks, {document['freed_bytes']} bytes"
-
-
-def _many(count: int, thing: str) -> str:
-    return f"{count} {thing}" if count == 1 else f"{count} {thing}s"
+    return f"{counted(len(removed), 'file')} removed from banks, {document['freed_bytes']} bytes"

@@ -18,6 +18,7 @@ from k3ctl.client.daemon import Daemon
 from k3ctl.client.engine_counts import Counted, counts_now, fit_line
 from k3ctl.client.held_out import HeldOut
 from k3ctl.client.timed_answer import TimedAnswer, take_answer
+from k3d.counted import counted
 from k3d.errors import K3Error
 
 TEXT_TOKENS = 40
@@ -40,11 +41,11 @@ def bench_decode(
     engine = station.engine()
     sides = sides_of(engine)
     answers: dict[str, list[list[TimedAnswer]]] = {side: [] for side in sides}
-    counted = Counted()
+    sums = Counted()
     salt = uuid.uuid4().hex[:8]
     before = counts_now(station)
     for turn in range(rounds):
-        asked = f"{prompts} questions, {' and '.join(sides)}"
+        asked = f"{counted(prompts, 'question')}, {' and '.join(sides)}"
         progress(f"round {turn + 1} of {rounds}: {asked}", turn / (2 * rounds))
         for side in sides:
             answers[side].append([])
@@ -58,7 +59,7 @@ def bench_decode(
                 answers[side][-1].append(take_answer(station, body))
                 after = counts_now(station, before["finished"] + before["failed"] + 1)
                 if side == "drafted":
-                    counted.add(before, after)
+                    sums.add(before, after)
                 before = after
     if engine["synthetic_acceptance"] is None:
         _same_tokens(answers)
@@ -73,7 +74,7 @@ def bench_decode(
         "acceptance_length": acceptance_length(
             [answer for turn in answers.get("drafted", []) for answer in turn]
         ),
-        "acceptance_by_position": counted.acceptance(),
+        "acceptance_by_position": sums.acceptance(),
         "pass": _pass_costs(station, held_out, engine, rounds, progress),
         "definitions": {
             **{name: DEFINITIONS[name] for name in ("ttft_s", "tpot_s", "acceptance_length")},
@@ -155,13 +156,13 @@ def _pass_costs(
             }  # fmt: skip
             before = counts_now(station)
             take_answer(station, body)
-            counted = Counted()
+            sums = Counted()
             ended = before["finished"] + before["failed"] + 1
-            counted.add(before, counts_now(station, ended))
-            if counted.pass_s is not None and counted.mean_rows is not None:
-                found.append((counted.mean_rows, 1e3 * counted.pass_s))
-            if counted.block_s is not None:
-                blocks.append(1e3 * counted.block_s)
+            sums.add(before, counts_now(station, ended))
+            if sums.pass_s is not None and sums.mean_rows is not None:
+                found.append((sums.mean_rows, 1e3 * sums.pass_s))
+            if sums.block_s is not None:
+                blocks.append(1e3 * sums.block_s)
     points = [
         (median([x for x, _ in found]) or 0.0, median([y for _, y in found]) or 0.0)
         for found in passes.values()

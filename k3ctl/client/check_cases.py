@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from k3ctl.client.held_out import HeldOut
+from k3d.counted import counted
 
 Rows = int | Literal["auto", "mixed"]
 Cache = Literal["cold", "warm"]
@@ -43,8 +44,8 @@ class Variant:
 
     @property
     def name(self) -> str:
-        lanes = "1 lane" if self.lanes == 1 else f"{self.lanes} lanes, staggered"
-        rows = f"{self.rows} row{'' if self.rows == 1 else 's'}"
+        lanes = counted(self.lanes, "lane") + ("" if self.lanes == 1 else ", staggered")
+        rows = f"{self.rows} rows" if isinstance(self.rows, str) else counted(self.rows, "row")
         return f"{rows}, {lanes}, {self.cache} prefix cache"
 
     def rows_of(self, index: int) -> int | None:

@@ -22,6 +22,7 @@ from k3ctl.client.report_figures import (
     unwell,
 )
 from k3ctl.client.series import History
+from k3d.counted import counted
 
 SHOWING = ("k3ctl logs", "k3ctl replay", "k3ctl plot", "k3ctl health", "k3ctl status")
 MANY_NODES, MOST_OF_FEW_NODES = 40, 3_000
@@ -141,7 +142,8 @@ def _next(
             found.setdefault(trouble.command, trouble.sentence)
     if ran_.requests["failed"]:
         found.setdefault(
-            "k3ctl logs station --level error", f"{ran_.requests['failed']} requests failed"
+            "k3ctl logs station --level error",
+            f"{counted(ran_.requests['failed'], 'request')} failed",
         )
     for each in unwell_[:1]:
         who = each.node or "the pod"

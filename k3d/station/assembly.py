@@ -102,12 +102,14 @@ def assemble(
     options: StationOptions,
     choose_map: Callable[[PlacementMap], PlacementMap],
     sparks_of: Callable[[int], tuple[str, ...] | None] = lambda _epoch: None,
+    name_of: Callable[[int], str | None] = lambda _epoch: None,
 ) -> Station:
     """Load the model, stage its bank, place its experts and start calling the sparks.
 
     `choose_map` is given the map that the policy plans and says which map is in force, and
-    `sparks_of` an epoch, of which it says which sparks hold its slices, if not all. Raises K3Error;
-    nothing keeps running then.
+    `sparks_of` an epoch, of which it says which sparks hold its slices, if not all; `name_of` says
+    by which name it was asked for, if not by the policy's. Raises K3Error; nothing keeps running
+    then.
     """
     torch.set_num_threads(1)  # reductions keep one order, and the pod's other processes need cores
     folder = model_directory(pod, home)
@@ -145,7 +147,8 @@ def assemble(
         log.info("skipped %d vision tensors", leftover.vision_tensors)
     dtype = DTYPES[options.dtype]
     slicing = slicing_of(pod, sparks_of(placement.epoch))
-    in_force = MapInForce(placement, planned.digest, bank.content_digest, slicing)
+    name = name_of(placement.epoch) or options.placement
+    in_force = MapInForce(placement, planned.digest, bank.content_digest, slicing, name)
     membership = Membership(
         [
             _spark_link(pod, home, secret, options, index, shape, in_force, bank)

@@ -78,6 +78,7 @@ def run_station(options: Namespace) -> int:
             chosen,
             lambda planned: map_to_serve(store, planned, chosen.placement, pod.slots),
             SwapReader(store).sparks_of,
+            SwapReader(store).name_of,
         )
         store.record_pod(pod.name, pod.digest, msgspec.to_builtins(pod))
         scheduler = Scheduler(station.engine)

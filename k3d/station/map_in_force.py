@@ -19,13 +19,19 @@ log = logging.getLogger(__name__)
 class MapInForce:
     """One map at a time, read by any thread. `planned_digest` is of the map that the pod's policy
     plans: what the Station would serve without swaps. `slicing` says which sparks hold its
-    experts."""
+    experts, `name` what it was asked for by: a policy, or a map's file."""
 
     def __init__(
-        self, placement: PlacementMap, planned_digest: str, bank_digest: str, slicing: Slicing
+        self,
+        placement: PlacementMap,
+        planned_digest: str,
+        bank_digest: str,
+        slicing: Slicing,
+        name: str,
     ) -> None:
         self._placement = placement
         self.slicing = slicing
+        self.name = name
         self.planned_digest = planned_digest
         self._bank_digest = bank_digest
 
@@ -33,9 +39,10 @@ class MapInForce:
     def placement(self) -> PlacementMap:
         return self._placement
 
-    def turn_to(self, placement: PlacementMap, slicing: Slicing | None = None) -> None:
+    def turn_to(self, placement: PlacementMap, name: str, slicing: Slicing | None = None) -> None:
         """Between two passes; by another slicing where the sparks are cut anew."""
         self.slicing = slicing or self.slicing
+        self.name = name
         self._placement = placement
 
     def held_digest(self, placement: PlacementMap) -> str:

@@ -197,7 +197,7 @@ class Replacement:
         self._retry_s = now_s + RETRY_S
         before: int = placed.plan["before"]
         extra = {"back": list(gone), **self._reconciler.cut_back(before)}
-        self._begin(f"epoch {before}", self._reconciler.map_of(before), extra)
+        self._begin(*self._reconciler.map_of(before), extra)
 
     def _begin(self, name: str, wanted: PlacementMap, extra: dict[str, Any]) -> Intent | None:
         try:

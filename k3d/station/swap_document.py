@@ -61,6 +61,7 @@ def placement_document(reconciler: SwapReconciler) -> dict[str, Any]:
         "schema": "k3d.placement/1",
         "epoch": placement.epoch,
         "digest": placement.digest,
+        "placement": station.in_force.name,
         "policy": station.options.placement,
         "sparks": list(station.in_force.slicing.sparks),
         "swapped": station.swapped,

@@ -131,7 +131,8 @@ class SwapExecution:
         sparks = None if then == slicing_of(station.pod) else then.sparks
 
         def turn() -> None:
-            station.in_force.turn_to(placed, slicing)  # before the links: they fill sparks by it
+            # Before the links: they fill sparks by it.
+            station.in_force.turn_to(placed, self._intent.plan["name"], slicing)
             self._experts.turn_to(table)
             if slicing is not None:
                 station.cut_anew(slicing)

@@ -98,19 +98,20 @@ class SwapReconciler:
         now, slots = self.station.placement, self.station.slots
         return plan(now.layers, now.experts, slots, load_policy(name, self._home))
 
-    def before_last(self) -> PlacementMap:
-        """The map that was in force before the last swap. Raises NotFound."""
+    def before_last(self) -> tuple[str, PlacementMap]:
+        """The map that was in force before the last swap, and its name. Raises NotFound."""
         done = self.swaps.last_done()
         if done is None:
             raise NotFound("no swap was carried out yet", hint="see: k3ctl placement status")
         return self.map_of(done.plan["from_epoch"])
 
-    def map_of(self, epoch: int) -> PlacementMap:
-        """Raises NotFound for an epoch that is not in state.db any more."""
+    def map_of(self, epoch: int) -> tuple[str, PlacementMap]:
+        """The name of an epoch's map and the map. Raises NotFound for an epoch that is not in
+        state.db any more."""
         stored = self.swaps.map_of(epoch)
         if stored is None:
             raise NotFound(f"the map of epoch {epoch} is not kept")
-        return PlacementMap.from_json(stored.map_json)
+        return stored.policy, PlacementMap.from_json(stored.map_json)
 
     def cut_back(self, epoch: int) -> dict[str, list[str]]:
         """What an intent that goes back to an epoch says of the sparks, if they are to be cut anew
@@ -279,7 +280,7 @@ class SwapReconciler:
         assert stored is not None
         return {
             **intent.plan,
-            "name": f"epoch {stored.epoch}",
+            "name": stored.policy,
             "from_epoch": self.station.placement.epoch,
             "from_digest": self.station.placement.digest,
             "digest": None,  # its slots are known once it is planned again

@@ -62,8 +62,8 @@ def swap_routes(reconciler: SwapReconciler, replacement: Replacement) -> list[Ro
         body = _body(await http.body())
 
         def before() -> Goal:
-            placed = reconciler.before_last()
-            return f"epoch {placed.epoch}", placed, reconciler.cut_back(placed.epoch)
+            name, placed = reconciler.before_last()
+            return name, placed, reconciler.cut_back(placed.epoch)
 
         return JSONResponse(await run_in_threadpool(_change, reconciler, body, before))
 

@@ -209,6 +209,9 @@ class Frame(msgspec.Struct, frozen=True, kw_only=True):
     dtype: str = ""
     epoch: int = 0
     placement: str = ""
+    """The map in force by its name: a policy's, or a map's file."""
+    policy: str = ""
+    """What the pod was started with; another name than `placement` where a swap came since."""
     transport: str = ""
     api_url: str | None = None
     uptime_s: float = 0.0

@@ -122,6 +122,11 @@ class SwapReader:
         row = self._reader.row("SELECT planned_digest FROM placement_map WHERE epoch = ?", (epoch,))
         return None if row is None else row[0]
 
+    def name_of(self, epoch: int) -> str | None:
+        """What the map of an epoch was asked for by: a policy, or a map's file."""
+        row = self._reader.row("SELECT policy FROM placement_map WHERE epoch = ?", (epoch,))
+        return None if row is None else row[0]
+
     def sparks_of(self, epoch: int) -> tuple[str, ...] | None:
         """The sparks that hold the slices of an epoch; None for all of the pod's."""
         row = self._reader.row("SELECT sparks FROM placement_map WHERE epoch = ?", (epoch,))

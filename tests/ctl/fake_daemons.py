@@ -140,6 +140,7 @@ class FakeDaemon(ThreadingHTTPServer):
             "epoch": 1,
             "transport": "shm",
             "placement": "layer-balanced",
+            "policy": "layer-balanced",
             "provenance": "measured",
             "nodes": [
                 _node("station", "station", None, 461, 2304),

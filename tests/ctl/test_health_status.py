@@ -151,6 +151,21 @@ def test_status_shows_nodes_tiers_hops_and_rates(k3ctl: K3ctl, station: FakeDaem
         assert piece in ran.out
 
 
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("layer-balanced", "placement layer-balanced; transport"),
+        ("contiguous", "placement contiguous, swapped in for layer-balanced; transport"),
+        ("/home/me/hot.json", "placement hot.json, swapped in for layer-balanced; transport"),
+    ],
+)
+def test_status_names_the_map_in_force(
+    k3ctl: K3ctl, home: Path, station: FakeDaemon, name: str, shown: str
+) -> None:
+    write_script(home, "station", status={"placement": name, "policy": "layer-balanced"})
+    assert shown in k3ctl("status").out
+
+
 def test_status_as_json_is_the_stations(k3ctl: K3ctl, home: Path, station: FakeDaemon) -> None:
     document = k3ctl("pod", "status", "--json").document
     assert document["schema"] == "k3ctl.pod-status/1"

@@ -197,6 +197,7 @@ def test_commands_are_about_the_home_that_was_named(
     pod = load_pod("embedded")
     in_force(home, plan(range(1, 13), 64, pod.slots, load_policy("contiguous")), "contiguous")
     monkeypatch.setenv("K3_HOME", str(tmp_path / "another"))
+    monkeypatch.chdir(tmp_path)
     found = k3ctl("placement", "drift", prompts, "--home", str(home), "--json").document
     steps = found["command"].split(" && ")
     assert all(step.startswith(f"k3ctl --home {home} placement ") for step in steps)

@@ -96,8 +96,8 @@ class Reconciler:
     def give_way(self, _reason: str) -> None:
         self.gave_way += 1
 
-    def map_of(self, epoch: int) -> PlacementMap:
-        return self.station.maps[epoch]
+    def map_of(self, epoch: int) -> tuple[str, PlacementMap]:
+        return f"policy of {epoch}", self.station.maps[epoch]
 
     def cut_back(self, _epoch: int) -> dict[str, Any]:
         return {}
@@ -181,7 +181,7 @@ def test_it_waits_places_stays_and_returns(pod: Pod) -> None:
     assert pod.run(5, spark_2="ready") == "back"
     assert pod.run(2) == "returning"
     assert pod.reconciler.begun[-1] == {
-        "name": "epoch 1", "size_bytes": 8 * 64, "parked": 0, "back": ["spark-2"]
+        "name": "policy of 1", "size_bytes": 8 * 64, "parked": 0, "back": ["spark-2"]
     }  # fmt: skip
     pod.reconciler.end()
     assert pod.run(1) is None

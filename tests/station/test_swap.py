@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -69,12 +70,17 @@ def test_a_dry_run_shows_what_would_be_done_and_a_stale_token_is_refused(pod: Ru
 
 def test_rollback_is_a_swap_to_the_map_before(pod: RunningPod) -> None:
     assert ask(pod, "rollback")["code"] == 10
-    before = homes(pod)
+    before, policy = homes(pod), pod.status()["policy"]
+    assert pod.status()["placement"] == placement(pod)["placement"] == policy
     swap(pod, "all-hbm")
     assert pod.status()["swapped"]
+    for document in (pod.status(), placement(pod)):
+        assert (document["placement"], document["policy"]) == ("all-hbm", policy)
     back = ask(pod, "rollback")
+    assert back["name"] == policy
     assert wait_for(pod, back["intent"])["state"] == "done"
     assert homes(pod) == before
+    assert pod.status()["placement"] == placement(pod)["placement"] == policy
     assert not placement(pod)["swapped"]
     assert not pod.status()["swapped"]
 
@@ -136,7 +142,10 @@ def test_the_command_line_plans_swaps_and_goes_back(
     assert run(["placement", "swap", "all-grace", "--home", str(pod.home)]) == 0
     shown = capsys.readouterr()
     assert "copies" in shown.out
-    assert f"{plan['token']}" not in shown.out
+    assert "--if-token" not in shown.out
+    assert run(["placement", "swap", "all-hbm", "--dry-run", "--home", str(pod.home)]) == 0
+    shown = capsys.readouterr()
+    assert re.search(r"has changed since, add\n  --if-token [0-9a-f]{16}\n", shown.out)
     assert run(["placement", "status", "--home", str(pod.home)]) == 0
     assert all(len(line) <= 80 for line in capsys.readouterr().out.splitlines())
 

@@ -60,7 +60,7 @@ def test_the_station_knows_a_request_again_whoever_asks(pod: RunningPod) -> None
     back = ask(pod, "rollback", request_id="r2")
     assert wait_for(pod, back["intent"])["state"] == "done"
     assert ask(pod, "rollback", request_id="r2")["intent"] == back["intent"]
-    assert swaps(pod) == ["all-grace", "epoch 1"]
+    assert swaps(pod) == ["all-grace", pod.status()["policy"]]
 
 
 def test_lock_wait_waits_for_the_swap_under_way_and_codes_are_detailed(

@@ -76,6 +76,7 @@ def test_a_turn_is_the_newest_map_and_says_what_was_planned(
     assert newest is not None
     assert (newest.epoch, newest.digest, newest.policy) == (2, "d2", "all-hbm")
     assert (swaps.planned_digest(2), swaps.planned_digest(1)) == ("d1", None)
+    assert [swaps.name_of(epoch) for epoch in (1, 2, 3)] == ["contiguous", "all-hbm", None]
     with pytest.raises(StoreError):
         swaps.record_turn(intent.id, 2, "d3", "all-rtx", b"{}", "d1")
 
