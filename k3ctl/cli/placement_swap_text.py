@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from k3ctl.cli.placement_name import in_force_shown, map_name
 from k3ctl.cli.progress import Progress
 from k3ctl.cli.table import count, counted, cut, duration_us, seconds, size, table, wrapped
+from k3ctl.client.map_name import in_force_shown, map_name
 
 Document = Mapping[str, Any]
 

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from k3ctl.cli.output import Output, state_shown
-from k3ctl.cli.placement_name import in_force_shown
 from k3ctl.cli.placement_swap_text import progress_line
 from k3ctl.cli.reasons import about
 from k3ctl.cli.table import (
@@ -21,6 +20,7 @@ from k3ctl.cli.table import (
     size,
     wrapped,
 )
+from k3ctl.client.map_name import in_force_shown
 
 Document = Mapping[str, Any]
 

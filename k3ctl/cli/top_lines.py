@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from k3ctl.cli.output import state_shown, unicode_shown
-from k3ctl.cli.placement_name import map_name
 from k3ctl.cli.table import (
     Column,
     Columns,
@@ -22,6 +21,7 @@ from k3ctl.cli.table import (
 )
 from k3ctl.cli.table import table as lines_of_table
 from k3ctl.cli.top_tables import DISPENSABLE, LANES, NODES, TIERS, length, rate
+from k3ctl.client.map_name import map_name
 from k3ctl.client.moments import length_of_time, local
 
 Document = Mapping[str, Any]

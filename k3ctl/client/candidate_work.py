@@ -20,6 +20,7 @@ from k3ctl.client.candidates import (
     TierPrediction,
     Times,
     maps_directory,
+    no_trace,
 )
 from k3ctl.client.map_in_force import read_in_force
 from k3d.errors import ConfigError, K3Error, NotFound
@@ -92,7 +93,7 @@ def _planned(
     """A map that ranks experts by a trace, and what its planner says."""
     if trace is None:
         raise NotFound(
-            f"{policy.name} ranks experts by a trace and there is none",
+            f"{policy.name} ranks experts by a trace and {no_trace(home)}",
             hint="record one: k3ctl trace record live.k3trace",
         )
     _require_numpy()
@@ -112,7 +113,8 @@ def _predicted(
     """Both maps on the trace. Raises what keeps it from being predicted."""
     if trace is None:
         raise NotFound(
-            "there is no trace to replay", hint="record one: k3ctl trace record live.k3trace"
+            f"nothing to replay: {no_trace(home)}",
+            hint="record one: k3ctl trace record live.k3trace",
         )
     _require_numpy()
     from k3ctl.client.tier_costs import find_costs

@@ -143,6 +143,12 @@ def newest_trace(home: Path, recorded: str | None = None) -> Path | None:
     return max(found, key=lambda path: path.stat().st_mtime, default=None)
 
 
+def no_trace(home: Path) -> str:
+    """That `newest_trace` found none, and where it looked."""
+    looked = " or ".join(str(home / f"*{suffix}") for suffix in TRACE_SUFFIXES)
+    return f"there is no trace: no {looked}, and the Station recorded none"
+
+
 def weigh(home: Path, name: str, trace: Path | None, *, keep: bool) -> Candidate:
     """Plan a candidate and predict what it changes, in a process of its own.
 

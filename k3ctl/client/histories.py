@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from k3ctl.client.hop_history import counted_in_frames, hop_charts
+from k3ctl.client.map_name import map_name
 from k3ctl.client.records import MapTurn, Records
 from k3ctl.client.sensor_history import sensor_charts
 from k3ctl.client.series import Chart, History, Mark, Timeline, joined_provenance
@@ -111,9 +112,7 @@ def _history(
         span=records.shown,
         asked=records.span,
         charts=tuple(charts),
-        marks=tuple(
-            Mark(turn.at_s, f"epoch {turn.epoch}, {turn.policy}") for turn in records.turns
-        ),
+        marks=tuple(_mark(turn) for turn in records.turns),
         bucket_s=bucket_s,
         provenance=joined_provenance(charts),
         definition=DEFINITIONS[what],
@@ -122,7 +121,7 @@ def _history(
 
 
 def _mark(turn: MapTurn) -> Mark:
-    return Mark(turn.at_s, f"epoch {turn.epoch}, {turn.policy}")
+    return Mark(turn.at_s, f"epoch {turn.epoch}, {map_name(turn.policy)}")
 
 
 def _simulated_tiers(records: Records) -> tuple[str, ...]:

@@ -11,7 +11,9 @@ from typing import Any
 import msgspec
 
 from k3ctl.client.daemon_log import LogReader, log_files
+from k3ctl.client.map_name import map_name
 from k3ctl.client.moments import Span
+from k3ctl.client.report_swaps import says_more, told_swaps
 from k3d.errors import NotFound
 from k3d.store.frame import Frame
 from k3d.store.paths import run_directory
@@ -21,6 +23,7 @@ from k3d.store.state import StateReader
 
 ALERT = "alert"
 POD = "pod"
+SWAP_EVENT = "swap"
 # Kinds of events that tell of what was done. All others tell of what began to need attention.
 DONE = ("swap", "replacement", "bank", "build", "stage", "verify", "scrub", "gc", "placement")
 OVER = ("over: ", " is healthy again")
@@ -83,18 +86,24 @@ class Told:
 def told(home: Path, span: Span) -> Told:
     """Raises StoreError when state.db is damaged; a home without one has nothing to tell."""
     first_ms, last_ms = round(span.since_s * 1000), round(span.until_s * 1000)
-    changes, troubles = list(_requests(home, first_ms, last_ms)), list(_log_lines(home, span))
+    requests = {record.id: record for record in _requests(home, first_ms, last_ms)}
+    troubles = list(_log_lines(home, span))
     receipts: list[Measured] = []
     name, starts, ends = None, 0, 0
     try:
         reader = StateReader.open(home)
     except NotFound:
-        return Told(None, tuple(changes), tuple(troubles), (), 0, 0)
+        return Told(None, _in_order(map(_request, requests.values())), tuple(troubles), (), 0, 0)
     with reader:
         stored = reader.pod()
         name = stored.name if stored is not None else None
-        changes += _maps(reader, first_ms, last_ms)
-        changes += _intents(reader, first_ms, last_ms)
+        changes = _maps(reader, first_ms, last_ms)
+        for swap in told_swaps(reader, first_ms, last_ms):
+            who = f"request {swap.request}" if swap.request else None
+            asked = requests.pop(swap.request or "", None)
+            who = who if asked is None else _who(asked)
+            changes.append(Change(swap.at_ms, swap.what, who, swap.outcome))
+        changes += map(_request, requests.values())
         changes += _descriptions(reader, first_ms, last_ms)
         for at_ms, node, kind, message, detail in _events(reader, first_ms, last_ms):
             if kind == POD:
@@ -105,7 +114,9 @@ def told(home: Path, span: Span) -> Told:
                 if detail.get("raised", True):
                     troubles.append(_alert(at_ms, node, message, detail))
             elif kind.partition("-")[0] in DONE:
-                changes.append(Change(at_ms, f"{kind}: {message}", detail.get("intent")))
+                if kind != SWAP_EVENT or says_more(message):
+                    intent = detail.get("intent")
+                    changes.append(Change(at_ms, message, f"swap {intent}" if intent else None))
             elif not (message.startswith(OVER[0]) or message.endswith(OVER[1])):
                 troubles.append(_alert(at_ms, node, message, detail))
         receipts = [
@@ -115,12 +126,16 @@ def told(home: Path, span: Span) -> Told:
         ]
     return Told(
         name,
-        tuple(sorted(changes, key=lambda change: change.at_ms)),
+        _in_order(changes),
         tuple(sorted(troubles, key=lambda trouble: trouble.at_ms)),
         tuple(receipts),
         starts,
         ends,
     )
+
+
+def _in_order(changes: Iterable[Change]) -> tuple[Change, ...]:
+    return tuple(sorted(changes, key=lambda change: change.at_ms))
 
 
 def merged(troubles: Sequence[Trouble]) -> list[Trouble]:
@@ -196,26 +211,12 @@ def _alert(at_ms: int, node: str | None, message: str, detail: Mapping[str, Any]
 
 def _maps(reader: StateReader, first_ms: int, last_ms: int) -> list[Change]:
     rows = reader.rows(
-        "SELECT ts_ms, epoch, policy FROM placement_map WHERE ts_ms BETWEEN ? AND ?",
-        (first_ms, last_ms),
-    )
-    return [Change(at_ms, f"epoch {epoch} in force: {policy}") for at_ms, epoch, policy in rows]
-
-
-def _intents(reader: StateReader, first_ms: int, last_ms: int) -> list[Change]:
-    rows = reader.rows(
-        "SELECT created_ms, updated_ms, kind, state, request_id, plan ->> '$.name', id FROM intent "
-        "WHERE created_ms BETWEEN ?1 AND ?2 OR updated_ms BETWEEN ?1 AND ?2 ORDER BY created_ms",
+        "SELECT ts_ms, epoch, policy FROM placement_map "
+        "WHERE intent IS NULL AND ts_ms BETWEEN ? AND ?",
         (first_ms, last_ms),
     )
     return [
-        Change(
-            created,
-            f"{kind} {intent}" + (f" to {name}" if name else ""),
-            f"request {request}" if request else None,
-            f"{state} after {(updated - created) / 1000:.1f} s",
-        )
-        for created, updated, kind, state, request, name, intent in rows
+        Change(at_ms, f"epoch {epoch} in force: {map_name(name)}") for at_ms, epoch, name in rows
     ]
 
 
@@ -229,21 +230,25 @@ def _descriptions(reader: StateReader, first_ms: int, last_ms: int) -> list[Chan
     ]
 
 
-def _requests(home: Path, first_ms: int, last_ms: int) -> Iterable[Change]:
-    """Commands that were carried out under a request id, and by whom."""
+def _requests(home: Path, first_ms: int, last_ms: int) -> Iterable[RequestRecord]:
+    """Commands that were carried out under a request id."""
     for path in sorted((run_directory(home) / "requests").glob("*.json")):
         try:
             record = msgspec.json.decode(path.read_bytes(), type=RequestRecord)
         except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
             continue  # the verb that needs it says so
         if first_ms <= record.claimed_ms <= last_ms:
-            took = None if record.done_ms is None else (record.done_ms - record.claimed_ms) / 1000
-            yield Change(
-                record.claimed_ms,
-                f"k3ctl {record.verb}",
-                f"request {record.id} of {record.user}@{record.host}",
-                "not finished" if took is None else f"done after {took:.1f} s",
-            )
+            yield record
+
+
+def _request(record: RequestRecord) -> Change:
+    took = None if record.done_ms is None else (record.done_ms - record.claimed_ms) / 1000
+    outcome = "not finished" if took is None else f"done after {took:.1f} s"
+    return Change(record.claimed_ms, f"k3ctl {record.verb}", _who(record), outcome)
+
+
+def _who(record: RequestRecord) -> str:
+    return f"request {record.id} of {record.user}@{record.host}"
 
 
 def _log_lines(home: Path, span: Span) -> Iterable[Trouble]:

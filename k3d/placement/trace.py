@@ -111,7 +111,8 @@ def read_trace(path: Path, *, with_weights: bool = True, salvage: bool = False) 
                     raise ConfigError(damage.sentence, hint=_DAMAGED) from None
     except FileNotFoundError as error:
         raise NotFound(
-            f"there is no trace {path}", hint="make one: k3ctl trace import SOURCE OUT"
+            f"there is no trace {path}",
+            hint=f"record the pod's traffic: k3ctl trace record {path}",
         ) from error
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}") from error

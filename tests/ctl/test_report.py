@@ -21,6 +21,7 @@ from k3ctl.client.report_events import Trouble, merged
 from k3ctl.client.report_figures import growth, unwell, weighted_quantile
 from k3d.store.frame import Frame
 from k3d.store.requests import claimed
+from k3d.store.swaps import SwapStore
 from tests.charts.properties import property_test
 from tests.ctl.conftest import K3ctl
 from tests.ctl.recorded import (
@@ -126,7 +127,7 @@ def test_the_document_tells_all_of_it(k3ctl: K3ctl, lived: Path, now_s: int) -> 
     assert "epoch 4 in force: traced" in whats
     assert "the Station started" in whats
     assert "k3ctl placement swap" in whats
-    swap = next(c for c in document["changed"] if c["what"].startswith("placement-swap"))
+    swap = next(c for c in document["changed"] if c["what"].startswith("swap"))
     assert swap["who"] == "request cron-7"
     assert swap["outcome"].startswith("done after")
     request = next(c for c in document["changed"] if c["what"] == "k3ctl placement swap")
@@ -167,6 +168,39 @@ def test_commands_it_names_are_k3ctls(k3ctl: K3ctl, lived: Path) -> None:
         assert words[0] == "k3ctl"
         ran = k3ctl(*words[1:], *(["--once"] if words[1] == "replay" else []))
         assert ran.code in (0, 10), (each, ran.err)
+
+
+def test_a_swap_is_one_line(k3ctl: K3ctl, home: Path) -> None:
+    """Whatever its rows, its events, its epochs and the record of the request that asked for it."""
+    maps = "/home/me/hot.json"
+    with claimed(home, "night-1", "placement swap", {"policy": maps}) as claim, writing(home) as db:
+        swaps = SwapStore(db)
+        db.record_placement_map(1, "d1", "layer-balanced", b"{}")
+        good = swaps.record_swap({"name": maps}, request_id="night-1")
+        swaps.note(f"a swap to {maps} begins", intent=good.id)
+        for epoch in (2, 3):
+            swaps.record_turn(good.id, epoch, f"d{epoch}", maps, b"{}", "d1")
+        swaps.move(good.id, "done")
+        swaps.note(f"the swap to {maps} is done", intent=good.id, epoch=3)
+        bad = swaps.record_swap({"name": "contiguous"})
+        swaps.note("a swap to contiguous begins", intent=bad.id)
+        swaps.note("a swap goes on after a restart", intent=bad.id)
+        swaps.move(bad.id, "failed")
+        swaps.note("the swap to contiguous failed: spark-1 is gone", intent=bad.id)
+        db.record_event("bank-build", "1 bank of pod embedded was built, 10 bytes")
+        claim.finish()
+    changes = k3ctl("report", "--since", "1h", "--json").document["changed"]
+    told = [(each["what"], each["outcome"], each["who"]) for each in changes]
+    assert told[0][0] == "epoch 1 in force: layer-balanced"
+    assert told[1][0] == "swap to hot.json, epochs 2 to 3"
+    assert re.fullmatch(r"done after \d+\.\d s", told[1][1])
+    assert told[1][2].startswith("request night-1 of ")
+    assert told[2][0] == "swap to contiguous"
+    assert re.fullmatch(r"failed after \d+\.\d s: spark-1 is gone", told[2][1])
+    assert told[2][2] is None
+    assert told[3] == ("a swap goes on after a restart", None, f"swap {bad.id}")
+    assert told[4] == ("1 bank of pod embedded was built, 10 bytes", None, None)
+    assert len(told) == 5
 
 
 def test_a_new_pods_day_begins_where_its_records_do(
