@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from k3d.errors import BankError, CheckpointError, K3Error
-from k3d.experts.bank_file import REBUILD, Bank, BankHeader, EarlierBank
+from k3d.experts.bank_file import REBUILD, SEGMENT_BYTES, Bank, BankHeader, EarlierBank
 from k3d.experts.bank_writer import BankWriter
 from k3d.experts.source import ExpertSource
 from k3d.model.checkpoint import Checkpoint
@@ -39,6 +39,7 @@ def whole_header(source: ExpertSource) -> BankHeader:
         shards=shard_facts(source.checkpoint),
         weights=dict(source.checkpoint.digests),
         recast_from=source.recast_from,
+        segment_bytes=SEGMENT_BYTES,
     )
 
 

@@ -16,9 +16,9 @@ All before the data is the manifest: it names every byte of the file, so that wh
 network changed is found wherever it is. The header also remembers the hashes of the weights outside
 the experts, so that a checkpoint that has decayed since is found too.
 
-A segment is as many neighbouring records as fit SEGMENT_BYTES. Hashing one takes a fraction of
-hashing its records one by one, so that whoever reads all of a bank does that, and looks at the
-records where a segment is not what it was. Records of half a segment or more have none.
+A segment is as many neighbouring records as fit the header's segment_bytes. Hashing one takes a
+fraction of hashing its records one by one, so that whoever reads all of a bank does that, and looks
+at the records where a segment is not what it was. Records of half a segment or more have none.
 
 A slice is a contiguous part of a record (record.py), so one bank of whole experts (slice 0 of 1)
 serves any number of sparks. A bank is published by rename: it is whole or absent.
@@ -47,7 +47,9 @@ EARLIER = (b"K3BANK01", b"K3BANK02")
 PREFIX = struct.Struct("<8sI32s32s")
 HASH_BYTES = 32
 PAGE = 4096
-SEGMENT_BYTES = 64 * 2**10
+SEGMENT_BYTES = 256 * 2**10
+"""Of banks that are made now."""
+MOST_SEGMENT_BYTES = 16 * 2**20
 MOST_EXPERTS = 2**22
 REBUILD = "remove the file, then: k3ctl bank build, or k3ctl pod down and k3ctl pod up"
 
@@ -74,6 +76,8 @@ class BankHeader(msgspec.Struct, frozen=True):
     """One bit an expert, in record order from the lowest bit of byte 0; empty holds all."""
     recast_from: ExpertFormat | None = None
     """The release's format, when the records are an exact recast of it."""
+    segment_bytes: int = 64 * 2**10
+    """Most of a segment; a bank that does not say was made with this."""
 
 
 class RecordOrder(Sequence[tuple[int, int]]):
@@ -161,7 +165,7 @@ class BankLayout:
     @property
     def segment_records(self) -> int:
         """Records of a segment; 0 where there are none."""
-        most = SEGMENT_BYTES // self.header.record_bytes
+        most = self.header.segment_bytes // self.header.record_bytes
         return most if most > 1 else 0
 
     @property
@@ -385,6 +389,7 @@ def decode_header(encoded: bytes, name: str) -> BankHeader:
             and 0 <= header.slice_index < header.slice_count
             and header.record_bytes == shape.slice_bytes(header.slice_count) > 0
             and len(header.held) in (0, -(-total // 8))
+            and 0 <= header.segment_bytes <= MOST_SEGMENT_BYTES
         )
     except (ConfigError, ArithmeticError):
         sound = False

@@ -15,6 +15,7 @@ import os
 from contextlib import suppress
 
 BLOCK = 4096
+LARGE_PAGE = 2 * 2**20
 LEAST_BYTES = 64 * 2**10
 """Less is written sooner through the page cache than waited for."""
 
@@ -22,7 +23,10 @@ LEAST_BYTES = 64 * 2**10
 def direct_buffer(size_bytes: int) -> memoryview:
     """Memory for `size_bytes` from any place in a block on; it begins at one. In large pages where
     the kernel has them: a disk takes fewer and larger parts then."""
-    memory = mmap.mmap(-1, size_bytes + BLOCK, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    room = size_bytes + BLOCK
+    if LARGE_PAGE // 2 <= room < LARGE_PAGE:
+        room = LARGE_PAGE
+    memory = mmap.mmap(-1, room, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     with suppress(OSError, AttributeError):
         memory.madvise(mmap.MADV_HUGEPAGE)
     return memoryview(memory)

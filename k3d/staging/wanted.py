@@ -12,6 +12,7 @@ from k3d.errors import BankError
 from k3d.experts.bank import shard_facts
 from k3d.experts.bank_file import (
     HASH_BYTES,
+    SEGMENT_BYTES,
     Bank,
     BankHeader,
     BankLayout,
@@ -85,6 +86,7 @@ def wanted_banks(
         record_bytes=shape.record_bytes,
         shards=shard_facts(checkpoint),
         recast_from="mxfp4" if recast else None,
+        segment_bytes=SEGMENT_BYTES,
     )
     name = checkpoint.folder.name
     others = {n: bytes(HASH_BYTES) for n in checkpoint.names() if EXPERTS not in n}
@@ -112,4 +114,6 @@ def _alike(found: BankHeader, wanted: BankHeader) -> bool:
     shape = replace(wanted.shape, grid_exponents=found.shape.grid_exponents)
     if found.weights.keys() != wanted.weights.keys():
         return False
-    return msgspec.structs.replace(wanted, shape=shape, weights=found.weights) == found
+    return found == msgspec.structs.replace(
+        wanted, shape=shape, weights=found.weights, segment_bytes=found.segment_bytes
+    )

@@ -6,7 +6,9 @@ same bytes, which is hashed record by record, written and published. `sender` is
 receiver that drops its records, `left` the rate at which bytes leave for one that keeps them,
 `stored` that until they are on its disk; of several, all bytes over the time of the last.
 `cpu` is processor time of both ends a byte: of two figures that share too few cores, the one that
-says more. The figures are of this machine, and of little use while it does something else.
+says more. Every turn sends a file that is all in the page cache: a transfer lets go of what it has
+sent, and the next would wait for the disk. Plain sendfile writes nothing anywhere; `stored` waits
+for a disk too. The figures are of this machine, and of little use while it does something else.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from k3d.experts.bank_file import Bank, BankHeader, RecordOrder
+from k3d.experts.bank_file import SEGMENT_BYTES, Bank, BankHeader, RecordOrder
 from k3d.experts.bank_writer import BankWriter
 from k3d.experts.shape import ExpertShape
 from k3d.staging.bank_names import bank_name
@@ -109,10 +111,13 @@ def measure(folder: Path, receivers: int, options: argparse.Namespace) -> dict[s
         for turn in range(options.rounds + 1):
             for each in range(receivers):
                 (taken / str(each) / path.name).unlink(missing_ok=True)
+            read_all(path)
             plain = together(drops, lambda port: send_plain(path, port))
+            read_all(path)
             met = together(meets, lambda port: send(bank, port))
+            read_all(path)
             sent = together(takes, lambda port: send(bank, port))
-            if turn:  # the first warms the page cache
+            if turn:  # before the first everything is new to everybody
                 note(turns["plain"], max(plain.found), plain.cpu_s)
                 note(turns["sender"], max(one.send_s for one in met.found), met.cpu_s)
                 note(turns["left"], max(one.pour_s for one in sent.found), sent.cpu_s)
@@ -164,6 +169,13 @@ def own_cpu_s() -> float:
     return time.process_time()
 
 
+def read_all(path: Path) -> None:
+    """Bring a file into the page cache."""
+    with path.open("rb", buffering=0) as file:
+        while file.read(MIB):
+            pass
+
+
 def send(bank: Bank, port: int) -> Sent:
     return send_bank(bank, NODE, f"127.0.0.1:{port}", SECRET, Pace(), lambda _: None)
 
@@ -176,7 +188,9 @@ def make_bank(folder: Path, size_bytes: int, widths: dict[str, int]) -> Path:
     )  # fmt: skip
     record = shape.slice_bytes(8)
     shape = ExpertShape(**{**vars(shape), "experts": max(1, size_bytes // record)})
-    header = BankHeader("0" * 64, 0, 8, shape, record, map_digest="0" * 64)
+    header = BankHeader(
+        "0" * 64, 0, 8, shape, record, map_digest="0" * 64, segment_bytes=SEGMENT_BYTES
+    )
     path = folder / bank_name("bench", header)
     with BankWriter(path, header) as writer:
         for index in range(len(RecordOrder(shape))):

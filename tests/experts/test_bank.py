@@ -19,6 +19,7 @@ from k3d.experts.bank import (
     build_bank,
     slice_of,
 )
+from k3d.experts.bank_file import BankLayout, decode_header
 from k3d.experts.content_hash import content_hash
 from tests.experts.bank_copies import Tiny, source_of
 from tests.tiny_checkpoint import TinyModel
@@ -29,8 +30,8 @@ def layout(raw: bytes) -> tuple[int, int, int]:
     (length,) = struct.unpack("<I", raw[8:12])
     table = 76 + length
     records = 8 * 16
-    record = msgspec.msgpack.decode(raw[76:table])["record_bytes"]
-    a_segment = 65536 // record
+    header = msgspec.msgpack.decode(raw[76:table])
+    a_segment = header["segment_bytes"] // header["record_bytes"]
     end = table + 32 * (records + (-(-records // a_segment) if a_segment > 1 else 0))
     return table, end, -(-end // 4096) * 4096
 
@@ -194,6 +195,39 @@ def test_segments_are_hashed_whole_and_damage_is_named_within_them(
     part = records[2 * size : (layout.segment_records + 1) * size]
     assert manifest.damaged(2, part) == [layout.segment_records]
     bank.close()
+
+
+def test_a_bank_that_names_no_segments_size_has_those_of_64_kib(copy: Path, digest: str) -> None:
+    bank = Bank(copy)
+    size, count = bank.header.record_bytes, len(bank.order)
+    records = bank.read(0, count)
+    bank.close()
+    header = msgspec.msgpack.decode(bank.manifest.layout.encoded)
+    assert header.pop("segment_bytes") > 2**16
+    encoded = msgspec.msgpack.encode(header)
+    earlier = BankLayout(decode_header(encoded, "x"), encoded, bank.order)
+    segment = 2**16 // size
+    assert earlier.segments == -(-count // segment) > bank.manifest.layout.segments
+    hashes = [
+        blake3(records[at * size : min(count, at + many) * size]).digest()
+        for many in (1, segment)
+        for at in range(0, count, many)
+    ]
+    copy.write_bytes(earlier.manifest(b"".join(hashes)) + records)
+    bank = Bank(copy, model_digest=digest)
+    assert bank.verify() == count
+    assert bank.manifest.segment_digest(1) == hashes[count + 1]
+    assert bank.manifest.damaged(0, memoryview(records)) == []
+    bank.close()
+
+
+@pytest.mark.parametrize("segment_bytes", [-1, 2**40])
+def test_a_segment_of_no_size_is_a_contradiction(copy: Path, segment_bytes: int) -> None:
+    bank = Bank(copy)
+    bank.close()
+    header = msgspec.structs.replace(bank.header, segment_bytes=segment_bytes)
+    with pytest.raises(BankError, match="contradicts itself"):
+        decode_header(msgspec.msgpack.encode(header), "x")
 
 
 def test_pieces_split_no_segment(copy: Path, digest: str) -> None:

@@ -17,6 +17,7 @@ from k3d.errors import BankError, ExitCode, FabricError, HandshakeRefused, K3Err
 from k3d.experts import bank_writer
 from k3d.experts.bank_file import Bank
 from k3d.staging import receive as receive_module
+from k3d.staging import wanted
 from k3d.staging.bank_names import check_name
 from k3d.staging.pace import Pace
 from k3d.staging.receive import Receiver, receiving, runs_of
@@ -91,10 +92,12 @@ def test_a_damaged_copy_is_mended_by_what_it_lacks(built: PodHome, tmp_path: Pat
 
 
 def test_a_transfer_that_was_cut_goes_on(
-    built: PodHome, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    pod_home: PodHome, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path, put, left = built.slice(1), bank_writer.BankWriter.write_run, 3
-    monkeypatch.setattr(receive_module, "PIECE_BYTES", 4096)
+    monkeypatch.setattr(wanted, "SEGMENT_BYTES", 8192)
+    assert pod_home.bank("build").code == 0
+    path, put, left = pod_home.slice(1), bank_writer.BankWriter.write_run, 3
+    monkeypatch.setattr(receive_module, "PIECE_BYTES", 8192)
 
     def cut(self: bank_writer.BankWriter, first: int, records: memoryview) -> None:
         nonlocal left
