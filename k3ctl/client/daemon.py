@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-# The one place that imports httpx. httpx2 is its maintained drop-in; httpx is what the daemons'
-# users have, and everything used here is in both.
-import httpx
 import msgspec
 
+from k3ctl.client.quick_get import plain_get
 from k3d.errors import ExitCode, FabricError, K3Error, NodeLost, Refused, TimedOut
 from k3d.store.run_file import RunFile, read_run_files
 from k3d.store.secret import http_token, read_secret
+
+if TYPE_CHECKING:
+    import httpx
 
 ANSWER_S = 5.0
 
@@ -35,14 +37,28 @@ def find_station(home: Path) -> RunFile:
 
 
 class Daemon:
-    """A client of one daemon. Use as a context manager or close() it."""
+    """A client of one daemon. Use as a context manager or close() it.
+
+    What is plainly there is read without an HTTP library, whose import takes longer than most
+    verbs; that library asks for all else, and says what is wrong.
+    """
 
     def __init__(self, run: RunFile, secret: bytes, *, timeout_s: float = ANSWER_S) -> None:
         self.name = run.name
-        self._client = httpx.Client(
-            base_url=run.url,
-            headers={"Authorization": f"Bearer {http_token(secret)}"},
-            timeout=timeout_s,
+        self._run = run
+        self._token = http_token(secret)
+        self._timeout_s = timeout_s
+
+    @cached_property
+    def _client(self) -> httpx.Client:
+        # The one place that imports httpx. httpx2 is its maintained drop-in; httpx is what the
+        # daemons' users have, and everything used here is in both.
+        import httpx
+
+        return httpx.Client(
+            base_url=self._run.url,
+            headers={"Authorization": f"Bearer {self._token}"},
+            timeout=self._timeout_s,
             trust_env=False,
         )
 
@@ -149,9 +165,19 @@ class Daemon:
                 )
 
     def close(self) -> None:
-        self._client.close()
+        if "_client" in self.__dict__:
+            self._client.close()
 
     def _bytes(self, path: str) -> bytes:
+        run = self._run
+        try:
+            body = plain_get(run.http_host, run.http_port, path, self._token, self._timeout_s)
+        except TimeoutError as error:
+            raise self._timed_out() from error
+        except OSError as error:
+            raise self._lost(error) from error
+        if body is not None:
+            return body
         with self._sentences():
             response = self._client.get(path)
             self._check(response)
@@ -201,16 +227,22 @@ class Daemon:
     @contextlib.contextmanager
     def _sentences(self) -> Iterator[None]:
         """Turn transport errors into ours."""
+        import httpx
+
         try:
             yield
         except httpx.TimeoutException as error:
-            raise TimedOut(
-                f"{self.name} did not answer in time", hint="see: k3ctl health"
-            ) from error
+            raise self._timed_out() from error
         except httpx.TransportError as error:
-            raise NodeLost(
-                self.name, f"{self.name} cannot be reached: {error}", hint="see: k3ctl health"
-            ) from error
+            raise self._lost(error) from error
+
+    def _timed_out(self) -> TimedOut:
+        return TimedOut(f"{self.name} did not answer in time", hint="see: k3ctl health")
+
+    def _lost(self, error: Exception) -> NodeLost:
+        return NodeLost(
+            self.name, f"{self.name} cannot be reached: {error}", hint="see: k3ctl health"
+        )
 
     def __enter__(self) -> Daemon:
         return self

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from k3d.errors import StoreError
-from k3d.placement.pod import PodDescription
 from k3d.store.paths import run_directory
 from k3d.store.run_file import write_atomically
+
+if TYPE_CHECKING:
+    from k3d.placement.pod import PodDescription
 
 SCHEMA = "k3ctl.pod-run/1"
 

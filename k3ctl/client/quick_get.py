@@ -1,7 +1,7 @@
-"""One GET from the Station for a command that starts cold.
+"""One GET from a daemon for a command that starts cold.
 
-Plain sockets and json: the whole client (k3ctl.client.daemon) takes ten times as long to import
-as an answer takes to come. What is not a plain answer is left to it, errors above all.
+Plain sockets and json: a whole HTTP client takes ten times as long to import as an answer takes to
+come. What is not a plain answer is left to it (k3ctl.client.daemon), errors above all.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def quick_get(
         station = _station(home)
         if station is None:
             return None
-        answer = _get(*station, path, http_token(read_secret(home)), timeout_s)
+        answer = plain_get(*station, path, http_token(read_secret(home)), timeout_s)
         document = json.loads(answer) if answer is not None else None
     except (OSError, ValueError, LookupError, TypeError, RecursionError, K3Error):
         return None
@@ -80,15 +80,18 @@ def _station(home: Path) -> tuple[str, int] | None:
     return found
 
 
-def _get(host: str, port: int, path: str, token: str, timeout_s: float) -> bytes | None:
-    """The body of a whole answer with status 200, else None."""
+def plain_get(host: str, port: int, path: str, token: str, timeout_s: float) -> bytes | None:
+    """The body of a whole answer with status 200, else None. Raises TimeoutError when nothing came
+    for `timeout_s`, else OSError for what keeps it from being asked."""
     import socket
 
     request = (
         f"GET {path} HTTP/1.0\r\nHost: {host}\r\nAuthorization: Bearer {token}\r\n"
         "Connection: close\r\n\r\n"
     )
-    with socket.create_connection((host, port), timeout_s) as link:
+    # A name that is text would be encoded by a codec that takes longer to import than all this.
+    at: Any = host.encode("ascii") if host.isascii() else host
+    with socket.create_connection((at, port), timeout_s) as link:
         link.sendall(request.encode("ascii"))
         received = bytearray()
         while piece := link.recv(RECEIVED_BYTES):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import tempfile
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -148,6 +147,8 @@ def read_run_files(home: Path) -> RunFiles:
 
 def write_atomically(path: Path, content: bytes) -> None:
     """Replace a file by new content, through a temporary file beside it."""
+    import tempfile  # those who only read, and start cold, do without it
+
     try:
         handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
         try:

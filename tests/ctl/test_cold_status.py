@@ -97,6 +97,27 @@ def test_little_is_imported(home: Path, station: FakeDaemon) -> None:
     assert not {"click", "msgspec", "httpx", "http.client", "inspect", "email"} & set(modules)
 
 
+READERS = (["status"], ["health"], ["health", "station"], ["placement", "status"], ["lanes"])
+
+
+@pytest.mark.parametrize("arguments", READERS, ids=" ".join)
+def test_what_only_reads_imports_no_http_library(
+    home: Path, station: FakeDaemon, arguments: list[str]
+) -> None:
+    placement = {"schema": "k3d.placement/1", "tiers": [], "swap": None, "last": None}
+    lanes = {"schema": "k3d.lanes/1", "lanes": []}
+    write_script(home, "station", answers={"/placement": placement, "/lanes": lanes})
+    program = (
+        "import sys\nfrom k3ctl.cli.main import run\n"
+        f"code = run({[*arguments, '--json']!r})\n"
+        "print(code, *sorted(sys.modules), file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    code, *modules = done.stderr.splitlines()[-1].split()
+    assert code == "0", done.stderr
+    assert not {"httpx", "rich", "http.client", "encodings.idna"} & set(modules)
+
+
 def test_a_reader_that_went_away_is_no_error(home: Path, station: FakeDaemon) -> None:
     done = subprocess.run(
         ["bash", "-c", '"$@" | true; echo "${PIPESTATUS[0]}"', "bash", *K3CTL, "status", "--json"],
