@@ -18,9 +18,11 @@ from k3d.counted import counted
 from k3d.errors import ExitCode, K3Error
 
 VERBS = {
-    "pod": Verb("k3ctl.cli.bench", "bench_pod", "Over spark processes, and in one process."),
-    "decode": Verb("k3ctl.cli.bench_decode", "decode", "Plain against drafted decoding."),
-    "lanes": Verb("k3ctl.cli.bench_lanes", "lanes", "Several users at once."),
+    "pod": Verb(
+        "k3ctl.cli.bench", "bench_pod", "Compare sparks as processes with all in one process."
+    ),
+    "decode": Verb("k3ctl.cli.bench_decode", "decode", "Compare plain with drafted decoding."),
+    "lanes": Verb("k3ctl.cli.bench_lanes", "lanes", "Decode for several users at once."),
     "prompt": Verb("k3ctl.cli.bench_lanes", "prompt", "Prompts by their length."),
     "agentic": Verb("k3ctl.cli.bench_agentic", "agentic", "Long conversations of many turns."),
 }
@@ -87,8 +89,8 @@ def bench_pod(
     """Decode over spark processes, and with the same engine in one process.
 
     POD is a description, by name or file; embedded by default. Starts its own processes and ends
-    them; a pod that runs meanwhile shares the cores and
-    makes the figures worse. The result is kept as a receipt in state.db.
+    them; a pod that runs meanwhile shares the cores and makes the figures worse. The result is kept
+    as a receipt in state.db.
     """
     options = ["--pod", pod, "--tokens", str(tokens), "--rounds", str(rounds)]
     options += ["--transport", transport] if transport else []

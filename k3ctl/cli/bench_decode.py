@@ -44,7 +44,7 @@ PASSES = Columns(
 @json_option
 @click.pass_obj
 def decode(invocation: Invocation, prompts: int, tokens: int, rounds: int) -> None:
-    """Plain against drafted decoding, question by question in turns.
+    """Compare plain with drafted decoding, question by question in turns.
 
     Asks the running pod. Shows tokens a second of both sides, how often each draft of a block is
     kept, and what a pass costs by its rows, with the line through it.

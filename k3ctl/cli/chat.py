@@ -27,11 +27,21 @@ from k3d.errors import ConfigError, K3Error
 @click.command
 @click.argument("prompt", required=False)
 @click.option("--max-tokens", type=click.IntRange(min=1), help="Longest answer, in tokens.")
-@click.option("--temperature", type=Real(0, 100), help="0 is greedy.")
 @click.option(
-    "--top-p", type=Real(0, 1, min_open=True), help="Of the likeliest tokens this share; 1 is all."
+    "--temperature",
+    type=Real(0, 100),
+    help="How freely tokens are drawn; 0 always takes the likeliest (greedy).",
 )
-@click.option("--top-k", type=click.IntRange(min=0), help="0 is no limit.")
+@click.option(
+    "--top-p",
+    type=Real(0, 1, min_open=True),
+    help="Draw from the likeliest tokens that make up this share; 1 is all.",
+)
+@click.option(
+    "--top-k",
+    type=click.IntRange(min=0),
+    help="Draw from so many of the likeliest tokens; 0 is no limit.",
+)
 @click.option("--seed", type=click.IntRange(min=0), help="Same seed, same answer.")
 @click.option("--thinking/--no-thinking", default=None, help="Let the model think first.")
 @click.option("--system", metavar="TEXT", help="A system message before the conversation.")

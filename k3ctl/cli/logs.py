@@ -19,7 +19,14 @@ _COLOURS = {"warning": "yellow", "error": "red", "critical": "red", "debug": "di
 
 @click.command
 @click.argument("names", nargs=-1, metavar="[NODE...]")
-@click.option("-n", "lines", type=click.IntRange(min=0), default=100, help="Newest lines to show.")
+@click.option(
+    "-n",
+    "lines",
+    type=click.IntRange(min=0),
+    default=100,
+    show_default=True,
+    help="Newest lines to show.",
+)
 @click.option("--node", "nodes", multiple=True, metavar="NAME", help="Only these nodes.")
 @click.option("-f", "--follow", is_flag=True, help="Go on as lines come, until interrupted.")
 @click.option("--level", type=click.Choice(LEVELS), default="debug", help="This level or worse.")

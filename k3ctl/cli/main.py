@@ -72,6 +72,8 @@ class Terminated(BaseException):
 def k3ctl(context: click.Context) -> int:
     """See and steer a Kimi-K3 pod.
 
+    Begin with `k3ctl pod up`, then `k3ctl chat` and `k3ctl status`; `k3ctl pod down` ends it all.
+
     Data goes to stdout and words to stderr; --json and the exit codes are for scripts.
     """
     if context.obj.trouble is not None and context.invoked_subcommand not in UNCONFIGURED:

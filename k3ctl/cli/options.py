@@ -265,7 +265,7 @@ def mutation_options(
             click.option(
                 "--request-id",
                 metavar="ID",
-                help="Of all copies with this id one does it; the others say that it was done.",
+                help="A name for one change: of all copies with it one acts, the others say so.",
             ),
             click.option(
                 "--lock-wait",

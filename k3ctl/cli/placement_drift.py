@@ -22,7 +22,7 @@ DRIFT_FOUND = 20
     "--since",
     type=Seconds(1),
     metavar="SECONDS",
-    help="Of live traffic only the newest; by default all that the map in force served.",
+    help="Only the newest seconds of live traffic (else all that the map in force served).",
 )
 @click.option(
     "--policy",
@@ -32,7 +32,12 @@ DRIFT_FOUND = 20
     help="How to plan anew, to see what that gains.",
 )
 @click.option("--out", metavar="FILE", help="Write the replanned map; its name ends in .json.")
-@click.option("--hot", type=click.IntRange(min=1), metavar="N", help="Size of a hot set; a tenth.")
+@click.option(
+    "--hot",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="How many experts count as hot (else a tenth of them).",
+)
 @click.option("--detailed-exitcode", is_flag=True, help="Exit code 20 when there is drift.")
 @columns_options(SEEN)
 @home_options

@@ -28,22 +28,21 @@ MIB = 2**20
 
 def _change_options(command: Decorated) -> Decorated:
     """What swap, rollback and replace have in common."""
+    # The last one here is the first in help.
     for option in (
+        json_option,
+        home_options,
+        columns_options(MOVED),
+        mutation_options(
+            dry_run="Show exactly what would be done, do nothing.",
+            if_token="Only if the pod is still as the --dry-run saw it that printed this.",
+            lock_wait="How long to wait for a swap that is under way.",
+            names=("placement",),
+        ),
         click.option(
             "--detailed-exitcode",
             is_flag=True,
             help="With --dry-run: exit code 20 when experts would move.",
-        ),
-        click.option(
-            "--wait/--detach", default=True, show_default=True, help="Return when it has ended."
-        ),
-        click.option(
-            "--deadline",
-            type=Seconds(0.1),
-            default=600.0,
-            show_default=True,
-            metavar="SECONDS",
-            help="How long to wait.",
         ),
         click.option(
             "--rate",
@@ -53,15 +52,17 @@ def _change_options(command: Decorated) -> Decorated:
             metavar="MIB",
             help="Most MiB a second to copy.",
         ),
-        mutation_options(
-            dry_run="Show exactly what would be done, do nothing.",
-            if_token="Only if the pod is still as the --dry-run saw it that printed this.",
-            lock_wait="How long to wait for a swap that is under way.",
-            names=("placement",),
+        click.option(
+            "--deadline",
+            type=Seconds(0.1),
+            default=600.0,
+            show_default=True,
+            metavar="SECONDS",
+            help="How long to wait for its end; the swap goes on after that.",
         ),
-        columns_options(MOVED),
-        home_options,
-        json_option,
+        click.option(
+            "--wait/--detach", default=True, show_default=True, help="Return when it has ended."
+        ),
     ):
         command = option(command)
     return command
@@ -75,8 +76,8 @@ def swap(invocation: Invocation, placement: str, **options: Any) -> int:
     """Serve by another placement map, without a pause.
 
     Takes a map's file (.json) or a policy, in policies/placement or a file. Experts are copied
-    beside what is served; then the epoch turns between two passes, and the old copies are given
-    up.
+    beside what is served; then, between two passes, the new map comes into force with a number of
+    its own, its epoch, and the old copies are given up. No token changes.
     """
     from k3ctl.client.swaps import ask_for_swap, placement_argument
 
@@ -88,7 +89,7 @@ def swap(invocation: Invocation, placement: str, **options: Any) -> int:
 @_change_options
 @click.pass_obj
 def rollback(invocation: Invocation, **options: Any) -> int:
-    """Swap back to the map before the last swap."""
+    """Swap back to the map that was in force before the last swap."""
     from k3ctl.client.swaps import ask_for_rollback
 
     return _change(invocation, "rollback", ask_for_rollback, options)

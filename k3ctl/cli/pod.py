@@ -65,10 +65,24 @@ pod.add_command(status)
     metavar="SECONDS",
     help="How long to wait for the nodes.",
 )
-@click.option("--transport", type=click.Choice(["inproc", "shm", "tcp"]), help="To the sparks.")
-@click.option("--placement", metavar="NAME|FILE", help="Another placement policy.")
-@click.option("--dtype", type=click.Choice(["bf16", "fp32"]), help="Of activations.")
-@click.option("--chunk", type=click.IntRange(1, 65536), help="Tokens of a prompt in one pass.")
+@click.option(
+    "--transport",
+    type=click.Choice(["inproc", "shm", "tcp"]),
+    help="How the Station reaches the sparks (else as described).",
+)
+@click.option(
+    "--placement",
+    metavar="NAME|FILE",
+    help="Where experts live: a policy or a map (else as described).",
+)
+@click.option(
+    "--dtype", type=click.Choice(["bf16", "fp32"]), help="Type of activations (else as described)."
+)
+@click.option(
+    "--chunk",
+    type=click.IntRange(1, 65536),
+    help="Most tokens of a prompt in one pass (else as described).",
+)
 @mutation_options(
     dry_run="Check everything, show the plan, start nothing.",
     lock_wait=LOCK_WAIT,

@@ -42,9 +42,11 @@ from k3d.errors import ConfigError, ExitCode, K3Error
     type=Real(0.001, 1.0),
     default=1.0,
     show_default=True,
-    help="Of the passes, those recorded.",
+    help="Share of the passes to record.",
 )
-@click.option("--weights/--no-weights", default=True, show_default=True, help="The router's too.")
+@click.option(
+    "--weights/--no-weights", default=True, show_default=True, help="The router's weights, too."
+)
 @click.option("--wait/--detach", default=True, show_default=True, help="Return when it has ended.")
 @click.option("--stop", is_flag=True, help="End the recording under way; what it has is kept.")
 @mutation_options(files=("out",))

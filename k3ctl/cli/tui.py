@@ -51,7 +51,7 @@ def tui(
     """Open the console: the pod on this terminal, live.
 
     `?` shows the keys, q leaves. Needs a terminal and the tui extra; in a pipe use
-    `k3ctl top --once`. NO_COLOR and K3_ASCII are minded.
+    `k3ctl top --once`. NO_COLOR and K3_ASCII are heeded.
     """
     reason = missing()
     if reason is not None:
