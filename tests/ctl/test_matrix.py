@@ -217,6 +217,8 @@ def _judge_json(where: Surrounding, shown: Shown, said: str) -> None:
         assert shown.out == "", said
 
 
+OUTCOMES = re.compile(r"(?:^(?:spark-\d+|station) +(?:ready|running|failed|late)\b.*\n)+", re.M)
+"""Nodes that come up are told of in the order in which they do."""
 FIGURE = re.compile(r"(?<![a-z#\d])(?<!exit )(\d[\d,.]*\d|\d)")
 SETTLED: tuple[tuple[str, str], ...] = (
     (r"\b127\.0\.0\.1:\d+", "127.0.0.1:PORT"),
@@ -237,6 +239,7 @@ def _settled(text: str, home: Path, measured: bool) -> str:
     text = re.sub(r"^\d+ %, .*\n", "", text, flags=re.MULTILINE)  # a line of progress in a log
     text = text.replace(str(home.parent), "TMP")
     text = text.replace(str(ROOT), "CHECKOUT")
+    text = OUTCOMES.sub(lambda told: "".join(sorted(told.group().splitlines(keepends=True))), text)
     for pattern, word in SETTLED:
         text = re.sub(pattern, word, text)
     if measured:
