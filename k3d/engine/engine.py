@@ -32,6 +32,7 @@ from k3d.engine.request import (
     TokenEvent,
     TokenLogprob,
 )
+from k3d.engine.request_check import check_request
 from k3d.engine.sampling import Rules, logprobs_of
 from k3d.engine.sequence import Sequence
 from k3d.engine.synthetic import SyntheticAcceptance
@@ -131,37 +132,13 @@ class Engine:
 
     def submit(self, request: Request) -> None:
         """Queue a request. Raises ConfigError for one that cannot run, Refused when full."""
-        self._check(request)
+        check_request(request, self.vocab, self.most_positions)
         rules = Rules(request, self.vocab)
         self._arrivals += 1
         trust = Trust(self._drafting.bias)
         self.lanes.enter(
             Sequence(request, self._arrivals, self.clock(), list(request.prompt), rules, trust)
         )
-
-    def _check(self, request: Request) -> None:
-        request.sampling.check()
-        if not request.prompt:
-            raise ConfigError("the prompt holds no token")
-        ids = (*request.prompt, *request.stop_ids, *(t for t, _ in request.sampling.logit_bias))
-        bad = next((token for token in ids if not 0 <= token < self.vocab), None)
-        if bad is not None:
-            raise ConfigError(f"token id {bad} is not in a vocabulary of {self.vocab}")
-        least = 0 if request.prompt_logprobs else 1
-        if request.max_tokens < least:
-            raise ConfigError(f"max_tokens {request.max_tokens} is below {least}")
-        if request.min_tokens > request.max_tokens:
-            raise ConfigError(
-                f"min_tokens {request.min_tokens} is above max_tokens {request.max_tokens}"
-            )
-        if request.draft_rows is not None and request.draft_rows < 1:
-            raise ConfigError(f"draft_rows {request.draft_rows} is below 1")
-        if len(request.prompt) + request.max_tokens > self.most_positions:
-            raise ConfigError(
-                f"a prompt of {len(request.prompt)} tokens and {request.max_tokens} to come exceed "
-                f"the context of {self.most_positions}",
-                hint="shorten the prompt or ask for fewer tokens",
-            )
 
     def cancel(self, request_id: str) -> list[Event]:
         """End a request between passes; unknown ids are already gone."""

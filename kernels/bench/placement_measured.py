@@ -8,6 +8,7 @@ by both. The figures are of this machine, and of little use while it does someth
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import tempfile
 from contextlib import ExitStack
@@ -44,17 +45,18 @@ def main() -> None:
     parser.add_argument("--slots", type=int, help="of each tier, instead of the description's")
     options = parser.parse_args()
     home = resolve_home(None)
+    trace = read_trace(options.trace, with_weights=False)
     chosen = StationOptions(options.transport, "layer-balanced", "bf16", 256)
     figures = bench_tiers(home, options.pod, chosen, options.tokens, options.rounds)
     pod = load_pod(options.pod, home)
     receipt = Receipt("measured", 1, RECEIPT, "measured", "", figures, {})
     costs = costs_of(pod, [receipt])
     slots = {tier: options.slots or held for tier, held in pod.slots.items()}
-    trace = read_trace(options.trace, with_weights=False)
     replayed = trace.sampled(options.tokens)
     put = sys.stdout.write
     for cost in costs.tiers:
         put(f"{cost.tier:6} {cost.call_us:8.1f} + {cost.expert_us:7.1f} k us\n")
+    put(f"contention {costs.contention:.2f}, load {os.getloadavg()[0]:.1f}\n")
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         own = stack.enter_context(bench_home(home))
         pod = msgspec.structs.replace(pod, model=str(model_directory(pod, home)))
