@@ -5,8 +5,7 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +14,11 @@ import pytest
 from k3ctl.client.processes import find_daemons
 from k3d.errors import ExitCode
 from tests.ctl.command_tree import Words, mutating
-from tests.ctl.conftest import K3CTL, K3ctl, Ran
+from tests.ctl.conftest import K3ctl
 from tests.ctl.counting_station import CountingStation, counting_k3d, measuring_k3d
+from tests.ctl.parallel_copies import FEW, MANY, copies, one_effect
 from tests.ctl.test_bank_work import BANK, BUILD, NODE, STAGE
 
-FEW, MANY = 8, 50
 BANKS: dict[str, dict[str, Any]] = {
     "build": BUILD,
     "stage": {**STAGE, "nodes": [NODE]},
@@ -42,40 +41,6 @@ ASKED: dict[Words, list[str]] = {
 """What the Station does, and is asked for once."""
 
 
-def _copies(number: int, *arguments: str) -> list[Ran]:
-    """Copies that run at the same time, with --json."""
-    children = [
-        subprocess.Popen(
-            [*K3CTL, *arguments, "--json"],
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        )
-        for _ in range(number)
-    ]  # fmt: skip
-    ran = []
-    for child in children:
-        out, err = child.communicate(timeout=600)
-        ran.append(Ran(child.returncode, out, err))
-    return ran
-
-
-def _one_effect(ran: list[Ran]) -> dict[str, Any]:
-    """The document of the copy that had the effect; the others gave the same and named it."""
-    assert [copy.code for copy in ran] == [0] * len(ran), [c.err for c in ran if c.code][:1]
-    assert not [copy.err for copy in ran if "Traceback" in copy.err]
-    documents = [copy.document for copy in ran]
-    requests = [document.pop("request") for document in documents]
-    (first,) = (request for request in requests if not request["repeated"])
-    for document, request in zip(documents, requests, strict=True):
-        assert document == documents[0]
-        assert request["pid"] == first["pid"]
-        assert request["repeated"] == (request["done_ms"] is not None)
-    return documents[0]
-
-
-Effect = Callable[[int], int]
-"""Runs so many copies; the number of times that the effect was had."""
-
-
 @pytest.fixture
 def counting(home: Path) -> Iterator[CountingStation]:
     station = CountingStation(home)
@@ -85,9 +50,7 @@ def counting(home: Path) -> Iterator[CountingStation]:
 
 
 def _init(number: int, tmp_path: Path) -> int:
-    made = _one_effect(
-        _copies(number, "init", "--home", str(tmp_path / "new"), "--request-id", "i")
-    )
+    made = one_effect(copies(number, "init", "--home", str(tmp_path / "new"), "--request-id", "i"))
     assert made["made"] == ["pod.secret", "state.db"]
     return 1
 
@@ -96,19 +59,19 @@ def _trace_import(number: int, tmp_path: Path) -> int:
     source = tmp_path / "source.json"
     source.write_text(json.dumps({"ids": [[[0, 1]], [[2, 3]]], "layers": [1], "experts": 4}))
     out = tmp_path / "out.k3trace"
-    found = _one_effect(
-        _copies(number, "trace", "import", str(source), str(out), "--request-id", "t")
+    found = one_effect(
+        copies(number, "trace", "import", str(source), str(out), "--request-id", "t")
     )
     return int(out.exists() and found["tokens"] == 2)
 
 
 def _pod(number: int, home: Path, pod_file: Path) -> None:
     """pod up, then pod down."""
-    _one_effect(_copies(number, "pod", "up", str(pod_file), "--request-id", "up"))
+    one_effect(copies(number, "pod", "up", str(pod_file), "--request-id", "up"))
     assert len(list(find_daemons(home))) == 3
     for name in ("station", "spark-1", "spark-2"):
         assert (home / "run" / f"{name}.log").read_text().count('"serving"') == 1
-    gone = _one_effect(_copies(number, "pod", "down", "--request-id", "down"))
+    gone = one_effect(copies(number, "pod", "down", "--request-id", "down"))
     assert {node["outcome"] for node in gone["nodes"]} == {"stopped"}
     assert not list(find_daemons(home))
 
@@ -116,7 +79,7 @@ def _pod(number: int, home: Path, pod_file: Path) -> None:
 def _measure(number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> int:
     program, counts = measuring_k3d(tmp_path)
     monkeypatch.setenv("K3_DAEMON", program)
-    _one_effect(_copies(number, "placement", "measure", "--request-id", "m"))
+    one_effect(copies(number, "placement", "measure", "--request-id", "m"))
     return counts.read_text().count("once")
 
 
@@ -126,13 +89,13 @@ def _bank(number: int, verb: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     program, counts = counting_k3d(folder, BANKS[verb])
     monkeypatch.setenv("K3_DAEMON", program)
     sure = ["--yes"] if verb == "gc" else []
-    _one_effect(_copies(number, "bank", verb, *sure, "--request-id", f"bank-{verb}"))
+    one_effect(copies(number, "bank", verb, *sure, "--request-id", f"bank-{verb}"))
     return counts.read_text().count("once")
 
 
 @pytest.mark.parametrize("words", ASKED, ids=" ".join)
 def test_the_station_is_asked_once(counting: CountingStation, words: Words) -> None:
-    _one_effect(_copies(FEW, *words, *ASKED[words], "--request-id", "once"))
+    one_effect(copies(FEW, *words, *ASKED[words], "--request-id", "once"))
     assert list(counting.changed.values()) == [1]
 
 
@@ -163,21 +126,28 @@ def test_work_on_banks_is_done_once(
 
 @pytest.mark.campaign
 @pytest.mark.timeout(1800)
-def test_fifty_copies_of_everything(
+def test_fifty_copies_of_everything_else(
     counting: CountingStation, home: Path, fake_k3d: None, pod_file: Path, tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     for words, arguments in ASKED.items():
         before = counting.changed.total()
-        _one_effect(_copies(MANY, *words, *arguments, "--request-id", "-".join(words)))
+        one_effect(copies(MANY, *words, *arguments, "--request-id", "-".join(words)))
         assert counting.changed.total() == before + 1, words
     assert _init(MANY, tmp_path) == 1
     assert _trace_import(MANY, tmp_path) == 1
     counting.stop()
     _pod(MANY, home, pod_file)
     assert _measure(MANY, tmp_path, monkeypatch) == 1
-    for verb in BANKS:
-        assert _bank(MANY, verb, tmp_path, monkeypatch) == 1, verb
+
+
+@pytest.mark.campaign
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("verb", BANKS)
+def test_fifty_copies_of_work_on_banks(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verb: str
+) -> None:
+    assert _bank(MANY, verb, tmp_path, monkeypatch) == 1
 
 
 def test_every_verb_that_changes_something_is_run_here() -> None:
