@@ -27,7 +27,7 @@ from k3ctl.tui.asking import Answered, Asker
 from k3ctl.tui.body import Body
 from k3ctl.tui.changes import Changes
 from k3ctl.tui.copying import Copying
-from k3ctl.tui.deck import KEYS, Deck
+from k3ctl.tui.deck import KEYS, REPLAYED, Deck
 from k3ctl.tui.deeds import Deed
 from k3ctl.tui.dialogs import ConfirmDialog
 from k3ctl.tui.feed import Feed, Fetched, Recorded
@@ -54,7 +54,7 @@ class ConsoleApp(App[None]):
     .-ascii RowTable, .-ascii VerticalScroll, .-ascii OptionList, .-ascii ScrollView {
         scrollbar-size: 0 0;
     }
-    .-ascii ConfirmDialog > Vertical, .-ascii KeysScreen > VerticalScroll {
+    .-ascii ConfirmDialog > Vertical, .-ascii KeysScreen > Scroll {
         border: ascii $accent;
     }
     CommandPalette > Vertical { width: 80%; max-width: 90; }
@@ -81,7 +81,9 @@ class ConsoleApp(App[None]):
         Binding("escape", "leave", "back", show=False),
         Binding("ctrl+t", "next_theme", "next theme", show=False),
         Binding("question_mark", "keys", "keys", key_display="?"),
-        Binding("q,ctrl+c,ctrl+q", "quit", "quit"),
+        Binding("q,ctrl+q", "quit", "quit"),
+        # Also in a line that is typed and in a dialog, where Textual would have it copy.
+        Binding("ctrl+c", "quit", "quit", priority=True),
     ]
 
     def __init__(
@@ -118,7 +120,7 @@ class ConsoleApp(App[None]):
         self._arrivals = Arrivals(self._feed, self._pace.asked_s, replayed=replayed)
         self._asker = Asker(self.post_message)
         guard = guard or WriteGuard(None)
-        self._changes = Changes(self, guard, self.push_screen, replayed=replayed)
+        self._changes = Changes(self, guard, self.push_screen)
         self._top = TopLine(self)
         self._tabs = Tabs(self, PANES, PANES[0].name)
         self._banner = Banner(
@@ -148,6 +150,10 @@ class ConsoleApp(App[None]):
     def live(self) -> Any:
         """The client of the running Station; None in a replay."""
         return None if self._deck is not None else self._live or self._source
+
+    @property
+    def not_live(self) -> str | None:
+        return REPLAYED if self._deck is not None else None
 
     @property
     def may_write(self) -> bool:
@@ -299,6 +305,13 @@ class ConsoleApp(App[None]):
 
     def action_pane(self, name: str) -> None:
         self._body.bring(name)
+
+    def do_deed(self, pane: str, action: str) -> None:
+        """Go to a pane and do there what changes something, or say why that cannot be."""
+        if self._changes.reason is not None:
+            self.say(f"nothing is changed: {self._changes.reason}", "warning")
+            return
+        self._body.do(pane, action)
 
     def action_prompt(self, mark: str) -> None:
         self._typed.open(mark)

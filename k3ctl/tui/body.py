@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import ClassVar
 
 from textual.containers import Container
@@ -45,7 +45,8 @@ class Body(Container):
         self._banner = banner
         self._foot = foot
         self._mounting: set[str] = set()
-        self._bound_for: tuple[str, str] | None = None
+        self._then: Callable[[Pane], bool] | None = None
+        self._from: str | None = None
         self._kept: dict[str, str] = {}
 
     # Panes
@@ -69,11 +70,9 @@ class Body(Container):
             pane.show(self._of.snapshot)
 
     def bring(self, name: str) -> None:
-        """Bring a pane to the front; the first time, make it."""
-        spec = next((pane for pane in self._panes if pane.name == name), None)
-        if spec is None:
-            self._of.say(f"there is no pane {name}", "warning")
-            return
+        """Bring a pane to the front; the first time, make it. Esc does not lead back from it."""
+        self._from = self._then = None
+        spec = next(pane for pane in self._panes if pane.name == name)
         before = self.front
         self.front_name = self._tabs.current = name
         pane = self.front
@@ -95,7 +94,7 @@ class Body(Container):
         """Make a pane; it is opened when all that is in it is there."""
         pane = spec.make()
         if self._of.may_write:
-            pane.arm()
+            pane.arm(spec.deeds)
         await self.mount(pane)
         self.opened.add(spec.name)
         pane.display = spec.name == self.front_name
@@ -109,10 +108,9 @@ class Body(Container):
         self._foot.redraw()
         if not self._prompt.is_open:
             pane.focus_first()
-        if self._bound_for is not None:
-            kind, name = self._bound_for
-            self._bound_for = None
-            self.go_to(kind, name)
+        then, self._then = self._then, None
+        if then is not None:
+            then(pane)
 
     def focus_again(self, widget: Widget | None) -> None:
         """Give the focus back to what had it; where that is not in front any more, to the pane."""
@@ -126,7 +124,8 @@ class Body(Container):
             front.focus_first()
 
     def go_to(self, kind: str, name: str) -> bool:
-        """Open the pane that shows a place; one that is not there yet goes when it is."""
+        """Open the pane that shows a place; one that is not there yet goes when it is. False when
+        there is no such place, which is said."""
         if kind == "pane":
             self.bring(name)
             return True
@@ -134,14 +133,34 @@ class Body(Container):
         if spec is None:
             self._of.say(f"no pane shows a {kind}", "warning")
             return False
-        self.bring(spec.name)
-        if spec.name not in self.opened:
-            self._bound_for = (kind, name)
+        return self._visit(spec.name, lambda pane: self._go(pane, kind, name))
+
+    def do(self, name: str, action: str) -> None:
+        """What a key of a pane does, in that pane, from wherever one is."""
+
+        def act(pane: Pane) -> bool:
+            getattr(pane, f"action_{action}")()
             return True
-        if self.front is not None and self.front.go(kind, name):
-            return True
-        self._of.say(f"there is no {kind} {name} now", "warning")
-        return False
+
+        self._visit(name, act)
+
+    def _visit(self, name: str, then: Callable[[Pane], bool]) -> bool:
+        """Bring a pane to the front and do something there once it is; Esc leads back. What came of
+        it, True while that is not known."""
+        came_from = self.front_name
+        if name != came_from:
+            self.bring(name)
+            self._from = came_from
+        if self.front is not None and name in self.opened:
+            return then(self.front)
+        self._then = then
+        return True
+
+    def _go(self, pane: Pane, kind: str, name: str) -> bool:
+        found = pane.go(kind, name)
+        if not found:
+            self._of.say(pane.lacks(kind, name), "warning")
+        return found
 
     # Filters
 
@@ -173,8 +192,11 @@ class Body(Container):
         return f"filter {self.filter_text}{count}"
 
     def leave(self) -> None:
-        """What Esc does: out of a detail, else the filter goes."""
+        """What Esc does: out of a detail, else the filter goes, else back to the pane that led
+        here."""
         if self.front is not None and self.front.back():
             return
         if self.filter_text:
             self.narrow("")
+        elif self._from is not None:
+            self.bring(self._from)

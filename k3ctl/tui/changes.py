@@ -17,18 +17,16 @@ Confirm = Callable[[ConfirmDialog, Callable[[bool | None], None]], object]
 class Changes:
     """Deeds of one console. `reason` says why nothing may be changed, or None."""
 
-    def __init__(
-        self, console: Console, guard: WriteGuard, confirm: Confirm, *, replayed: bool
-    ) -> None:
-        self.reason = guard.reason()
-        self.allowed = self.reason is None and not replayed
+    def __init__(self, console: Console, guard: WriteGuard, confirm: Confirm) -> None:
+        self.reason = console.not_live or guard.reason()
+        self.allowed = self.reason is None
         self._console = console
         self._guard = guard
         self._confirm = confirm
 
     def carry_out(self, deed: Deed, done: Callable[[], None] | None) -> None:
         if not self.allowed:
-            self._console.say(self.reason or "a replay cannot be changed", "warning")
+            self._console.say(f"nothing is changed: {self.reason}", "warning")
             return
 
         def answered(wanted: bool | None) -> None:

@@ -7,6 +7,7 @@ from datetime import datetime
 
 from textual.binding import Binding
 
+from k3ctl.client.map_name import map_name
 from k3ctl.tui.ink import BLANK, Line, Span, cut, line, quiet, spread, strong, width_of
 from k3ctl.tui.marks import Marks
 from k3ctl.tui.pane import PaneSpec
@@ -35,7 +36,7 @@ def top_line(snapshot: Snapshot, marks: Marks, width: int) -> Line:
     lost = Span(f" {marks.states['unknown']}", "warn") if snapshot.freshness == "lost" else ""
     pieces = [
         line(" ", strong(frame.pod), "  ", marks.state(frame.state), lost),
-        line(quiet("epoch "), f"{frame.epoch}", quiet(" of "), frame.placement),
+        line(quiet("epoch "), f"{frame.epoch}", quiet(" of "), map_name(frame.placement)),
         line(quiet("model "), frame.model, f" {frame.dtype}"),
         line(quiet("up "), age(frame.uptime_s)),
     ]

@@ -7,6 +7,7 @@ import time
 
 from k3ctl.tui.body import Body
 from k3ctl.tui.exports import export_folder, save
+from k3ctl.tui.figures import counted
 from k3ctl.tui.pane import Chosen, Console
 
 
@@ -28,7 +29,7 @@ class Copying:
         if chosen is not None:
             text = json.dumps(dict(chosen.record), ensure_ascii=False)
             self._body.app.copy_to_clipboard(text)
-            self._console.say(f"copied {chosen.id} as JSON, {len(text)} characters")
+            self._console.say(f"copied {chosen.id} as JSON, {counted(len(text), 'character')}")
 
     def _chosen(self) -> Chosen | None:
         pane = self._body.front

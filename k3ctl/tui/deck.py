@@ -11,6 +11,10 @@ from k3ctl.tui.feed import Feed
 from k3d.errors import ConfigError
 
 STEP_S = 60
+REPLAYED = (
+    "this is a replay: what was recorded is shown, and there is no pod behind it to ask or change; "
+    "leave it with q, then open the console on the running pod: k3ctl tui"
+)
 KEYS = (
     Binding("left_square_bracket", "step(-1)", "a frame back", show=False),
     Binding("right_square_bracket", "step(1)", "a frame on", show=False),

@@ -20,8 +20,3 @@ class Deed:
     call: Callable[[], str]
     confirm: str = "Do it"
     word: str | None = None
-
-
-def read_only_sentence(reason: str) -> str:
-    """Why nothing can be changed here, and what to do."""
-    return f"read-only: {reason}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from k3ctl.charts.sparkline import sparkline
-from k3ctl.cli.table import duration_us, size
+from k3ctl.cli.table import counted, duration_us, size
 from k3ctl.tui.ink import Ink, Line, Span, line, quiet
 from k3ctl.tui.marks import Marks
 
@@ -13,12 +13,7 @@ HOT_C = 85.0
 WARM_C = 75.0
 HEADROOM = 1.6
 
-__all__ = ["amount", "bar", "curve", "duration_us", "heat_ink", "rate", "share", "size", "watts"]
-
-
-def rate(per_s: float | None) -> str:
-    """Something a second, three figures."""
-    return amount(per_s)
+__all__ = ["amount", "bar", "counted", "curve", "duration_us", "heat_ink", "share", "size", "watts"]
 
 
 def amount(value: float | None, digits: int = 1) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from k3d.errors import NotFound
 
 _EXPERT = re.compile(r"^(?:expert )?\s*(\d+)\s*[/ ]\s*(\d+)$")
 KINDS = ("pane", "node", "tier", "lane", "expert")
+MOST_NAMED = 6
 
 
 @dataclass(frozen=True)
@@ -42,7 +44,8 @@ def places(snapshot: Snapshot, panes: Iterable[PaneSpec]) -> list[Place]:
 def find_place(text: str, known: Sequence[Place]) -> Place:
     """The place that is meant: `node spark-1`, `spark-1`, `12/63`, or the beginning of one.
 
-    Raises NotFound with what there is, or with the candidates where several begin so.
+    Raises NotFound with what there is, or with the candidates where several begin so. Whether
+    there is such an expert is for the pane to say.
     """
     wanted = " ".join(text.split()).lower()
     if match := _EXPERT.match(wanted):
@@ -54,11 +57,29 @@ def find_place(text: str, known: Sequence[Place]) -> Place:
     if len(begun) == 1:
         return begun[0]
     if begun:
-        some = ", ".join(place.words for place in begun[:6])
-        raise NotFound(f"{text!r} may be {some}{' or others' if len(begun) > 6 else ''}")
-    raise NotFound(
-        f"there is no {text!r}", hint=f"kinds: {', '.join(KINDS)}; an expert is expert LAYER/NUMBER"
-    )
+        raise NotFound(f"{text!r} may be {some_of([place.words for place in begun])}")
+    raise NotFound(f"there is no {text!r}", hint=_hint(wanted, known))
+
+
+def _hint(wanted: str, known: Sequence[Place]) -> str:
+    """What there is instead: of the kind that was named, else what is spelled alike, else kinds."""
+    kind, _, _ = wanted.partition(" ")
+    if kind == "expert":
+        return "an expert is a layer and a number in it, as in expert 3/12"
+    names = [place.name for place in known if place.kind == kind]
+    if names:
+        return f"of {kind}s there are {some_of(names)}"
+    by_name = {place.name.lower(): place.words for place in known}
+    alike = difflib.get_close_matches(wanted, by_name, n=MOST_NAMED)
+    if alike:
+        return f"much like it: {', '.join(by_name[name] for name in alike)}"
+    return f"a place is one of {', '.join(KINDS)} and its name; an expert's is LAYER/NUMBER"
+
+
+def some_of(names: Sequence[str]) -> str:
+    """A few of them, and how many more there are."""
+    more = len(names) - MOST_NAMED
+    return ", ".join(names[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 def matches(text: str, known: Sequence[Place]) -> list[Place]:

@@ -120,6 +120,17 @@ def spread(left: Line, right: Line, width: int, mark: str = "…") -> Line:
     return (*pad(left, room, mark=mark), *right)
 
 
+def flowed(pieces: Sequence[Line], width: int, gap: int = 2) -> list[Line]:
+    """Pieces side by side, none broken, over lines of at most `width` columns."""
+    lines: list[Line] = []
+    for piece in pieces:
+        if lines and width_of(lines[-1]) + gap + width_of(piece) <= width:
+            lines[-1] = (*lines[-1], Span(" " * gap), *piece)
+        else:
+            lines.append(piece)
+    return lines
+
+
 def beside(
     left: Sequence[Line], right: Sequence[Line], left_width: int, gap: int = 2
 ) -> list[Line]:

@@ -8,7 +8,6 @@ from typing import ClassVar
 
 from textual.app import ComposeResult
 from textual.binding import ActiveBinding, Binding, BindingType
-from textual.containers import VerticalScroll
 from textual.dom import DOMNode
 from textual.screen import ModalScreen, Screen
 from textual.widgets import Input, TextArea
@@ -17,13 +16,13 @@ from k3ctl.tui.chrome import key_name
 from k3ctl.tui.ink import BLANK, Line, Span, beside, heading, line, wrap
 from k3ctl.tui.marks import Marks
 from k3ctl.tui.widgets.drawing import Drawing
+from k3ctl.tui.widgets.scroll import Scroll
 
 LAST = {"keys": 1, "quit": 2}
 """How late the foot shows what always has to be there."""
 WORDS = {
     "app.focus_next": "next part of the pane",
     "app.focus_previous": "part before",
-    "screen.copy_text": "copy what is selected",
 }
 """What Textual's own actions are called here."""
 
@@ -68,15 +67,13 @@ class KeysScreen(ModalScreen[None]):
     DEFAULT_CSS = """
     KeysScreen { align: center middle; background: $background 60%; }
     KeysScreen:ansi { background: transparent; }
-    KeysScreen > VerticalScroll {
+    KeysScreen > Scroll {
         width: 76; max-width: 94%; height: auto; max-height: 95%;
-        border: round $accent; background: $surface; padding: 0 1; scrollbar-size-vertical: 1;
+        border: round $accent; background: $surface; padding: 0 1;
     }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,question_mark,q,enter", "close", "close"),
-        Binding("j", "scroll(1)", "down", show=False),
-        Binding("k", "scroll(-1)", "up", show=False),
     ]
 
     def __init__(
@@ -95,9 +92,12 @@ class KeysScreen(ModalScreen[None]):
         self._marks = marks
 
     def compose(self) -> ComposeResult:
-        with VerticalScroll() as box:
+        with Scroll() as box:
             box.border_title = f"Keys: {self._title}"
             yield Drawing(self._draw, fit=True, id="keys-list")
+
+    def on_mount(self) -> None:
+        self.query_one(Scroll).focus()
 
     def _draw(self, width: int, _height: int) -> list[Line]:
         lines: list[Line] = []
@@ -115,9 +115,6 @@ class KeysScreen(ModalScreen[None]):
 
     def action_close(self) -> None:
         self.dismiss(None)
-
-    def action_scroll(self, by: int) -> None:
-        self.query_one(VerticalScroll).scroll_relative(y=by, animate=False)
 
 
 def _columns(keys: Sequence[KeyHelp], width: int) -> list[Line]:

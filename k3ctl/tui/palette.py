@@ -1,4 +1,4 @@
-"""What the command palette (ctrl+p) offers: panes, actions, themes, and every place by name."""
+"""What the command palette (ctrl+p) offers: actions, panes and what they change, themes, places."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ class ConsoleCommands(Provider):
         return cast("ConsoleApp", self.app)
 
     async def discover(self) -> Hits:
-        for offer in [*self._actions(), *self._panes(), *self._themes()]:
+        for offer in [*self._actions(), *self._panes(), *self._deeds(), *self._themes()]:
             yield DiscoveryHit(offer.title, offer.run, help=offer.help)
 
     async def search(self, query: str) -> Hits:
         matcher = self.matcher(query)
-        offers = [*self._actions(), *self._panes(), *self._themes(), *self._places()]
-        for offer in offers:
+        offers = [*self._actions(), *self._panes(), *self._deeds(), *self._themes()]
+        for offer in [*offers, *self._places()]:
             score = matcher.match(offer.title)
             if score > 0:
                 title = matcher.highlight(offer.title)
@@ -48,6 +48,13 @@ class ConsoleCommands(Provider):
         for pane in PANES:
             run = partial(self._console.action_pane, pane.name)
             yield Offer(f"Open {pane.title}", f"{pane.summary} Key {pane.key}.", run)
+
+    def _deeds(self) -> Iterable[Offer]:
+        """What changes the pod; where that is not allowed, it says why."""
+        for pane in PANES:
+            for deed in pane.deeds:
+                run = partial(self._console.do_deed, pane.name, deed.action)
+                yield Offer(deed.tooltip, f"In {pane.title}. Key {deed.key}.", run)
 
     def _actions(self) -> Iterable[Offer]:
         for words, action in self._console.commands():

@@ -25,18 +25,19 @@ that draws:
 `go(kind, name)`
     Show this place (`:` go-to, a row opened elsewhere) and return True; False when there is no
     such thing. Kinds that a pane opens are named in its PaneSpec.
-`names(kind, snapshot)`
-    Names of places of that kind, for completion, where the frame does not already have them.
+`lacks(kind, name)`
+    Why it has no place that `go` did not find, and which there are: a sentence.
 `BINDINGS`, `HELP`
     `?` lists the bindings in force and then HELP, a few sentences. Keys that change something are
-    in `DEEDS` instead: they are bound only where the console may write, and `console.carry_out`
-    checks again.
+    the `deeds` of the PaneSpec instead: they are bound only where the console may write, and
+    `console.carry_out` checks again. Their actions say why they cannot be done when they cannot.
 `focus_first()`
     Put the focus where typing is meant to go; by default the table.
 
 A pane asks for what is not in a frame with `console.ask(key, call, then)`: `call` runs in a thread
 that nothing waits for, one at a time for each key, and `then` (or `failed`) gets what came of it in
-the thread that draws. `console.live` is the client of the running Station, None in a replay.
+the thread that draws. `console.live` is the client of the running Station, None in a replay:
+`console.not_live` says so in a sentence.
 `console.marks` has the glyphs, `console.trail` ten minutes of figures for sparklines. States are
 always drawn with `console.marks.state(...)`: a glyph, a word and an ink. Below 100 columns a pane
 shows one thing at a time; `self.wide` tells, and the classes `-wide` and `-tall` are on the screen.
@@ -71,7 +72,11 @@ Answer = TypeVar("Answer")
 
 @dataclass(frozen=True)
 class PaneSpec:
-    """A pane as the console lists it. `places` are the kinds of go-to targets it opens."""
+    """A pane as the console lists it. `places` are the kinds of go-to targets it opens.
+
+    `deeds` are its keys that change something: `description` is for the foot, `tooltip` for the
+    palette, which offers them from every pane. They are here because a pane may not be made yet.
+    """
 
     name: str
     key: str
@@ -80,6 +85,7 @@ class PaneSpec:
     module: str
     attribute: str
     places: tuple[str, ...] = ()
+    deeds: tuple[Binding, ...] = ()
 
     def make(self) -> Pane:
         """The pane itself; imports its module."""
@@ -114,6 +120,11 @@ class Console(Protocol):
     def marks(self) -> Marks: ...
     @property
     def live(self) -> Any: ...
+    @property
+    def not_live(self) -> str | None:
+        """Why no Station can be asked or changed, and what to do; None where one can."""
+        ...
+
     @property
     def home(self) -> Path | None: ...
     @property
@@ -150,7 +161,6 @@ class Pane(Vertical, can_focus=True):
     Pane { height: 1fr; width: 1fr; padding: 0 1; }
     """
     HELP: ClassVar[str] = ""
-    DEEDS: ClassVar[Sequence[Binding]] = ()
 
     shown: Snapshot = EMPTY
     """The snapshot of the last `show`."""
@@ -210,8 +220,8 @@ class Pane(Vertical, can_focus=True):
     def go(self, kind: str, name: str) -> bool:
         return False
 
-    def names(self, kind: str, snapshot: Snapshot) -> Sequence[str]:
-        return ()
+    def lacks(self, kind: str, name: str) -> str:
+        return f"there is no {kind} {name} now"
 
     def focus_first(self) -> None:
         table = self.table()
@@ -220,10 +230,10 @@ class Pane(Vertical, can_focus=True):
         else:
             self.focus()
 
-    def arm(self) -> None:
+    def arm(self, deeds: Sequence[Binding]) -> None:
         """Bind what changes the pod; the console calls it where that is allowed."""
-        for deed in self.DEEDS:
+        for deed in deeds:
             self._bindings.bind(
                 deed.key, deed.action, deed.description, show=deed.show,
-                key_display=deed.key_display,
+                key_display=deed.key_display or deed.key,
             )  # fmt: skip

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from k3ctl.tui.goto import some_of
 from k3ctl.tui.pane import Pane
 from k3ctl.tui.widgets.master_detail import MasterDetail
 from k3ctl.tui.widgets.row_table import RowTable
@@ -40,3 +41,11 @@ class RowPane(Pane):
             return False
         self.both.open()
         return True
+
+    def lacks(self, kind: str, name: str) -> str:
+        table = self.both.table
+        if table.has(name):
+            return f"{kind} {name} is not among what the filter leaves; Esc clears it"
+        names = [row.key for row in table.rows]
+        there = f"there are {some_of(names)}" if names else "there is none"
+        return f"there is no {kind} {name} now; {there}"

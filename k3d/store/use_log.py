@@ -15,6 +15,8 @@ from k3d.store.schema import check_version, schema_version
 from k3d.store.telemetry import VERSION, TelemetryStore
 
 EVERY_S = 1_800
+LATE_S = 60
+"""A stretch may be longer than EVERY_S by as much: it ends with a frame."""
 KEEP_S = 30 * 86_400
 MOST_BYTES = 5 * 2**20
 """The oldest stretches end where these are filled."""
@@ -53,6 +55,20 @@ def record_uses(store: TelemetryStore, uses: ExpertUses) -> None:
 def read_uses(home: Path, since_ms: int = 0) -> list[ExpertUses]:
     """Stretches that ended after `since_ms`, oldest first. Raises NotFound without telemetry.db or
     with one that holds none, StoreError for a damaged one."""
+    return _read(home, "WHERE at_ms > ? ORDER BY at_ms", (since_ms,))
+
+
+def uses_at(home: Path, at_ms: int) -> ExpertUses | None:
+    """The stretch that a moment lies in; where that was never written, the last before it; None of
+    neither. Raises as `read_uses` does."""
+    latest_ms = at_ms + (EVERY_S + LATE_S) * 1000
+    within = "WHERE at_ms BETWEEN ? AND ? ORDER BY at_ms LIMIT 1"
+    before = "WHERE at_ms < ? ORDER BY at_ms DESC LIMIT 1"
+    found = _read(home, within, (at_ms, latest_ms)) or _read(home, before, (at_ms,))
+    return found[0] if found else None
+
+
+def _read(home: Path, which: str, values: tuple[int, ...]) -> list[ExpertUses]:
     path = telemetry_path(home)
     connection = open_for_reading(path)
     try:
@@ -62,9 +78,8 @@ def read_uses(home: Path, since_ms: int = 0) -> list[ExpertUses]:
             if found < VERSION:
                 raise NotFound(f"{path} was written before the use of experts was recorded")
             rows = connection.execute(
-                "SELECT at_ms, epoch, rows, layers, experts, body FROM expert_use "
-                "WHERE at_ms > ? ORDER BY at_ms",
-                (since_ms,),
+                f"SELECT at_ms, epoch, rows, layers, experts, body FROM expert_use {which}",
+                values,
             ).fetchall()
     finally:
         connection.close()

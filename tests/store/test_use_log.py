@@ -11,7 +11,15 @@ import pytest
 from k3d.errors import ConfigError, NotFound, StoreError
 from k3d.store import use_log
 from k3d.store.telemetry import TelemetryStore
-from k3d.store.use_log import EVERY_S, KEEP_S, ExpertUses, read_uses, record_uses
+from k3d.store.use_log import (
+    EVERY_S,
+    KEEP_S,
+    LATE_S,
+    ExpertUses,
+    read_uses,
+    record_uses,
+    uses_at,
+)  # fmt: skip
 
 
 @pytest.fixture
@@ -65,3 +73,19 @@ def test_a_damaged_stretch_and_a_newer_file_are_one_sentence(
     store.rows("PRAGMA user_version = 9")
     with pytest.raises(ConfigError, match="newer k3pod"):
         read_uses(home)
+
+
+def test_a_moment_lies_in_the_stretch_that_ended_after_it(
+    home: Path, store: TelemetryStore, seed: int
+) -> None:
+    assert uses_at(home, 0) is None
+    first, later = drawn(seed, 1), drawn(seed, 9)
+    record_uses(store, first)
+    record_uses(store, later)
+    late_ms = (EVERY_S + LATE_S) * 1000
+    assert uses_at(home, 0) == first
+    assert uses_at(home, first.at_ms) == first
+    assert uses_at(home, first.at_ms + 1) == first, "a stretch that far on does not begin so early"
+    assert uses_at(home, later.at_ms - late_ms) == later
+    assert uses_at(home, later.at_ms + 1) == later
+    assert uses_at(home, -late_ms) is None

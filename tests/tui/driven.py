@@ -123,3 +123,25 @@ async def opened(app: ConsoleApp, pilot: Pilot[Any], name: str, key: str) -> Non
     await pilot.press(key)
     await until(pilot, lambda: app.pane_name == name and name in app._body.opened)
     await settled(pilot)
+
+
+NAMES = {
+    "/": "slash", ":": "colon", "-": "minus", "!": "exclamation_mark", " ": "space",
+    "^": "circumflex_accent", "$": "dollar_sign", "[": "left_square_bracket", ".": "full_stop",
+    "?": "question_mark", "@": "at",
+}  # fmt: skip
+"""Keys that are not named by their character."""
+
+
+async def typed(pilot: Pilot[Any], text: str) -> None:
+    """Press the keys of a text."""
+    for character in text:
+        await pilot.press(NAMES.get(character, character))
+
+
+def rows_of(app: ConsoleApp) -> list[str]:
+    """Keys of the rows that the pane in front shows."""
+    assert app.pane is not None
+    table = app.pane.table()
+    assert table is not None
+    return [row.key for row in table.rows]

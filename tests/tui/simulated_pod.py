@@ -45,7 +45,8 @@ class SimulatedPod:
         nodes = (self._station(number, draw), *self._spark_nodes(number, draw))
         tiers = self._tiers(number, draw)
         busy = self.lanes > 0
-        rate = 14.0 + 4.0 * math.sin(number / 40) + draw.uniform(-1.0, 1.0)
+        lanes = tuple(self._lane(each, number, draw) for each in range(self.lanes))
+        rates = [lane.tokens_per_s for lane in lanes if lane.tokens_per_s is not None]
         p50_us = 48_000.0 + 6_000.0 * math.sin(number / 25) + draw.uniform(0, 3_000)
         down = [node for node in nodes if node.state == "down"]
         state: State = "degraded" if any(n.state != "healthy" for n in nodes) else "healthy"
@@ -65,7 +66,7 @@ class SimulatedPod:
             transport="tcp",
             api_url="http://127.0.0.1:8000/v1",
             uptime_s=3_600.0 + number,
-            decode_tokens_per_s=rate * self.lanes if busy else None,
+            decode_tokens_per_s=sum(rates) if rates else None,
             prompt_tokens_per_s=520.0 + draw.uniform(-30, 30) if number % 7 == 0 else None,
             decode_tokens=number * 60,
             prompt_tokens=number * 80,
@@ -81,7 +82,7 @@ class SimulatedPod:
             prefix_hit_share=0.61 if busy else None,
             nodes=nodes,
             tiers=tiers,
-            lanes=tuple(self._lane(each, number, draw) for each in range(self.lanes)),
+            lanes=lanes,
             attention=tuple(self._attention(nodes)),
             provenance="simulated",
         )
@@ -189,7 +190,9 @@ class SimulatedPod:
             phase=phase, age_s=4.0 + each * 3 + number % 60, prompt_tokens=300 + 70 * each,
             cached_tokens=64 * (each % 4), prefilled_tokens=150 if phase == "prompt" else 0,
             written_tokens=(number % 60) * 12 if decoding else 0, most_tokens=1_024,
-            tokens_per_s=14.0 + draw.uniform(-2, 2) if decoding else None,
+            tokens_per_s=14.0 + 4.0 * math.sin(number / 40) + draw.uniform(-2, 2)
+            if decoding
+            else None,
             rows=3 + each % 3 if decoding else None,
             acceptance_length=2.2 + 0.1 * (each % 5) if decoding else None,
         )  # fmt: skip

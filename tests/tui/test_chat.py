@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from rich.cells import cell_len
 from textual import events
@@ -19,9 +20,10 @@ from k3ctl.tui.station_calls import StationCalls
 from k3ctl.tui.transcript import Turn, wrapped
 from k3ctl.tui.widgets.typed_line import TypedLine
 from tests.ctl.fake_daemons import FakeDaemon, write_script
-from tests.tui.driven import drive, opened, until
+from tests.tui.driven import StillSource, drive, opened, until
 from tests.tui.screen_text import screen_lines
 from tests.tui.shown import shows, text
+from tests.tui.simulated_pod import SimulatedPod, SimulatedRecording
 
 
 @pytest.fixture
@@ -211,7 +213,7 @@ def test_the_foot_offers_no_key_that_the_line_takes(home: Path, station: FakeDae
     async def body(app: ConsoleApp, pilot: Any) -> None:
         await chatting(app, pilot)
         foot = " ".join(screen_lines(app)[-1].split())
-        assert foot == "enter ask esc stop, or leave the line ^n new conversation ^q quit"
+        assert foot == "enter ask esc stop, or leave the line ^n new conversation ^c quit"
         await pilot.press("escape")
         await shows(app, pilot, "/ filter", ": go to", "? keys", "q quit")
 
@@ -269,3 +271,29 @@ def test_a_model_cannot_steer_the_terminal() -> None:
     turn = Turn("q", text="\x1b[2J\x1b]52;c;aGk=\x07", ended=True)
     assert not any("\x1b" in text_of(line) or "\x07" in text_of(line)
                    for line in turn.lines(60, UNICODE))  # fmt: skip
+
+
+def test_in_a_replay_it_says_why_nobody_can_be_asked_and_how_to_leave(home: Path) -> None:
+    async def body(app: ConsoleApp, pilot: Any) -> None:
+        await until(pilot, lambda: app.snapshot.number > 0)
+        await opened(app, pilot, "chat", "8")
+        said = " ".join(text(app).split())
+        assert "this is a replay: what was recorded is shown" in said
+        assert "leave it with q, then open the console on the running pod: k3ctl tui" in said
+        assert not app.query_one(Question).display
+        assert "ask" not in screen_lines(app)[-1]  # type: ignore[arg-type]
+        await pilot.press("i")
+        await opened(app, pilot, "nodes", "5")  # its keys are the console's
+
+    drive(body, source=SimulatedRecording(SimulatedPod(), 60), home=home, size=(60, 15))
+
+
+def test_lanes_are_counted_as_the_lanes_pane_counts_them(home: Path, station: FakeDaemon) -> None:
+    frame = SimulatedPod(sparks=1, lanes=20).frame(200)
+    source = StillSource(msgspec.structs.replace(frame, running=1, waiting=9))
+
+    async def body(app: ConsoleApp, pilot: Any) -> None:
+        await chatting(app, pilot)
+        await shows(app, pilot, "16 of 16 lanes, 4 waiting")
+
+    drive(body, source=source, home=home, live=StationCalls(home))

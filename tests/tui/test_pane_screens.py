@@ -26,7 +26,7 @@ from tests.tui.shown import shows, text
 from tests.tui.simulated_pod import BEGIN_MS, SimulatedPod
 from tests.tui.test_banks import WORK, Worker, worker
 from tests.tui.test_chat import say
-from tests.tui.test_placement import LAST, SWAP, Asked, asked
+from tests.tui.test_placement import IN_FORCE, LAST, SWAP, Asked, asked
 
 __all__ = ["asked", "worker"]  # fixtures of the panes' own tests
 
@@ -40,7 +40,7 @@ LOOKS: dict[str, tuple[Marks, str]] = {
 
 @pytest.fixture
 def station() -> FakeStation:
-    return FakeStation(document={"swapped": True, "last": LAST})
+    return FakeStation(document={**IN_FORCE, "last": LAST})
 
 
 @pytest.fixture
@@ -127,8 +127,10 @@ async def expert(app: ConsoleApp, pilot: Any) -> None:
 
 
 async def placement(app: ConsoleApp, pilot: Any) -> None:
+    assert app.home is not None
+    (app.home / "live.k3trace").touch()
     await opened(app, pilot, "placement", "3")
-    await shows(app, pilot, "contiguous", "swapped since")
+    await shows(app, pilot, "contiguous", "swapped in for")
     await until(pilot, lambda: isinstance(app.focused, RowTable))
     await pilot.press("a")
     await until(pilot, lambda: not app.query_one(PlacementPane)._comparing.waiting)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from k3ctl.client.candidates import Candidate, Choice, Prediction, TierPrediction, Times
@@ -20,9 +22,10 @@ from k3ctl.tui.widgets.row_table import RowTable
 from k3ctl.tui.writing import WriteGuard
 from k3d.errors import K3Error, NodeLost
 from k3d.store.frame import SwapFrame
-from tests.tui.driven import drive, opened, until
+from tests.tui.driven import DEADLINE_S, StillSource, drive, opened, until
 from tests.tui.fake_station import TIERS, FakeStation, placed
 from tests.tui.shown import shows, text
+from tests.tui.simulated_pod import SimulatedPod, SimulatedRecording
 
 TOKEN = "5d57617604f8b9d7"
 PLAN: dict[str, Any] = {
@@ -38,6 +41,7 @@ PLAN: dict[str, Any] = {
     "waves": [{"epoch": 8, "copies": 531, "into": {}, "to_sparks": True}],
     "intent": None,
 }  # fmt: skip
+IN_FORCE = {"placement": "cost-ranked", "policy": "layer-balanced"}
 LAST: dict[str, Any] = {
     "intent": "aa", "state": "done", "name": "hot-cold", "seconds": 1.7,
     "effects": [
@@ -81,6 +85,7 @@ class Asked:
         self.asked: list[tuple[str, dict[str, Any]]] = []
         self.error: K3Error | None = None
         self.plan: dict[str, Any] = PLAN
+        self.ended = threading.Event()
 
     def ask_for_swap(self, home: Path, body: dict[str, Any]) -> dict[str, Any]:
         return self._answer("swap", body)
@@ -90,6 +95,10 @@ class Asked:
 
     def ask_for_abort(self, home: Path) -> dict[str, Any]:
         return {"intent": "bb", "state": "cancelled"} if self._answer("abort", {}) else {}
+
+    def wait_for_swap(self, home: Path, intent: str, deadline_s: float, tell: Any) -> Any:
+        assert self.ended.wait(DEADLINE_S), "nobody let the swap end"
+        return {**LAST, "intent": intent}
 
     def placement_argument(self, name: str) -> str:
         return name
@@ -126,14 +135,14 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
 
 
 def station() -> FakeStation:
-    return FakeStation(document={"swapped": True, "last": LAST})
+    return FakeStation(document={**IN_FORCE, "last": LAST})
 
 
 async def with_choices(app: ConsoleApp, pilot: Any) -> RowTable:
     await opened(app, pilot, "placement", "3")
     table = app.query_one("#placement-choices", RowTable)
     await until(pilot, lambda: table.rows and table.has_focus)
-    await shows(app, pilot, "swapped since")
+    await shows(app, pilot, "swapped in for")
     return table
 
 
@@ -163,6 +172,9 @@ def test_all_are_compared_one_after_the_other(home: Path, asked: Asked) -> None:
         gains = {row.key: table.record(row)["gain"] for row in table.rows}
         assert gains == {"contiguous": 0.75, "hot-cold": 0.75, "optimised": None, "broken": None}
         await shows(app, pilot, "no trace", "refused")
+        said = " ".join(text(app).split())
+        assert f"no trace: no *.k3trace or *.trace in {home}, and the Station recorded none" in said
+        assert "record one: k3ctl trace record live.k3trace" in said
         await pilot.press("down", "down", "enter")
         await shows(app, pilot, "there is none; record one")
 
@@ -186,7 +198,7 @@ def test_a_dry_run_says_all_and_does_nothing(home: Path, asked: Asked) -> None:
     async def body(app: ConsoleApp, pilot: Any) -> None:
         await with_choices(app, pilot)
         await pilot.press("d")
-        await shows(app, pilot, "dry run: contiguous", "nothing is done", f"token {TOKEN}")
+        await shows(app, pilot, "dry run: contiguous", "nothing is done", "531 copies, 7.1 MiB")
         assert [body["dry_run"] for _, body in asked.asked] == [True]
         assert not isinstance(app.screen, ConfirmDialog)
 
@@ -216,6 +228,10 @@ def test_a_swap_shows_its_line_and_is_done_only_when_confirmed(home: Path, asked
         assert sent["if_token"] == TOKEN
         assert "dry_run" not in sent
         await shows(app, pilot, "swap cc to contiguous begins")
+        await opened(app, pilot, "overview", "1")
+        asked.ended.set()
+        await shows(app, pilot, "swap cc done after 1.7 s")
+        assert "begins" not in text(app)
 
     drive(body, home=home, live=station())
 
@@ -247,6 +263,8 @@ def test_rolling_back_and_aborting(home: Path, asked: Asked) -> None:
         await until(pilot, lambda: len(asked.asked) == 2)
         assert [verb for verb, _ in asked.asked] == ["rollback", "rollback"]
         assert asked.asked[1][1]["if_token"] == TOKEN
+        asked.ended.set()
+        await shows(app, pilot, "swap cc done after")
 
     drive(body, home=home, live=source_frame_has_no_swap)
 
@@ -268,11 +286,6 @@ def test_a_swap_under_way_shows_how_far_it_is_and_can_be_aborted(
 @pytest.fixture
 def swapping() -> Any:
     """A source whose frame has a swap."""
-    import msgspec
-
-    from tests.tui.driven import StillSource
-    from tests.tui.simulated_pod import SimulatedPod
-
     return StillSource(msgspec.structs.replace(SimulatedPod().frame(200), swap=SWAP))
 
 
@@ -359,3 +372,26 @@ def test_progress_fits_and_is_words_too(width: int, marks: Any) -> None:
 
 def test_the_sentence_of_a_plan_has_its_label() -> None:
     assert "(modelled)" in plan_sentence(PLAN)
+
+
+def test_the_trace_that_is_gone_is_named(home: Path, asked: Asked) -> None:
+    document = {"path": "/elsewhere/live.k3trace"}
+
+    class Recorded(FakeStation):
+        def trace(self) -> dict[str, Any]:
+            return document
+
+    found = placement_comparing.outcome(home, "optimised", Recorded(), keep=False)
+    assert found.compared is None
+    assert found.no_trace is not None
+    assert "its last one, /elsewhere/live.k3trace, is gone" in found.no_trace
+
+
+def test_a_replay_says_why_nothing_can_be_planned(home: Path, asked: Asked) -> None:
+    async def body(app: ConsoleApp, pilot: Any) -> None:
+        await opened(app, pilot, "placement", "3")
+        await pilot.press("d")
+        await shows(app, pilot, "this is a replay")
+        assert asked.asked == []
+
+    drive(body, home=home, source=SimulatedRecording(SimulatedPod(), 60))

@@ -12,12 +12,16 @@ from k3ctl.tui.app import ConsoleApp
 from k3ctl.tui.screens.tiers import TiersPane
 from k3ctl.tui.widgets.expert_map import ExpertMap
 from k3d.errors import K3Error, NodeLost, NotFound
+from k3d.store import use_log
 from k3d.store.frame import NodeFrame
 from k3d.store.state import StateStore
+from k3d.store.telemetry import TelemetryStore
+from k3d.store.use_log import ExpertUses
 from tests.tui.driven import drive, opened, until
 from tests.tui.fake_station import TIERS, FakeStation, placed, tiers, uses
 from tests.tui.screen_text import screen_lines, settled
 from tests.tui.shown import shows, text
+from tests.tui.simulated_pod import BEGIN_MS, SimulatedPod, SimulatedRecording
 
 NODES = (
     NodeFrame(name="station", role="station", state="healthy"),
@@ -254,3 +258,73 @@ def test_a_station_that_is_lost_later_leaves_uses_that_age() -> None:
         assert "x even" in text(app)
 
     drive(body, live=station)
+
+
+def recorded_home(home: Path, *ends_s: int, experts: int = 64) -> None:
+    """A home with the map of epoch 7, and uses of stretches that ended so many seconds into the
+    simulated recording: each of as many tokens, all of which chose the first expert alone."""
+    made = placed()
+    with StateStore.open_as_writer(home, holder="test") as store:
+        store.record_placement_map(7, made.digest, "p", made.to_json())
+    telemetry = TelemetryStore.open_as_writer(home)
+    for end_s in ends_s:
+        counts = tuple(end_s if at % experts == 0 else 0 for at in range(12 * experts))
+        use_log.record_uses(
+            telemetry, ExpertUses(BEGIN_MS + end_s * 1000, 7, end_s, 12, experts, counts)
+        )
+    telemetry.close()
+
+
+def replayed(body: Any, home: Path, at_s: int) -> None:
+    recording = SimulatedRecording(SimulatedPod(), 3 * use_log.EVERY_S)
+    drive(body, source=recording, home=home, start_ms=BEGIN_MS + at_s * 1000)
+
+
+def test_a_replay_shows_the_heat_of_its_moment(home: Path) -> None:
+    recorded_home(home, 1_800, 3_600)
+
+    async def body(app: ConsoleApp, pilot: Any) -> None:
+        pane = await with_experts(app, pilot)
+        assert pane.experts is not None
+        assert pane.experts.layer_uses(3) == [1_800, *[0] * 63]
+        await shows(app, pilot, "x even", "used by 1,800 tokens up to")
+        told = pane._told
+        await pilot.press("right_square_bracket")
+        await until(pilot, lambda: app.snapshot.frame.at_ms == BEGIN_MS + 1_501_000)  # type: ignore[union-attr]
+        await settled(pilot)
+        assert pane._told is told  # the same stretch is not read again
+        await app.run_action("prompt('@')")
+        app.query_one("#prompt-field").value = "+10m"  # type: ignore[attr-defined]
+        await pilot.press("enter")
+        await shows(app, pilot, "used by 3,600 tokens up to")
+        await pilot.press("enter", "enter")
+        await shows(app, pilot, "3,600 by 3,600 tokens up to")
+
+    replayed(body, home, 1_500)
+
+
+def test_a_moment_that_was_not_written_shows_the_last_before(home: Path) -> None:
+    recorded_home(home, 600)
+
+    async def body(app: ConsoleApp, pilot: Any) -> None:
+        await with_experts(app, pilot)
+        await shows(app, pilot, "used by 600 tokens up to", "the last recorded before (measured)")
+
+    replayed(body, home, 900)
+
+
+@pytest.mark.parametrize(
+    ("ends_s", "experts", "said"),
+    [((), 64, "the use of experts was not recorded yet"),
+     ((600,), 32, "are of 12 layers of 32 experts, the map has 12 of 64")],
+)  # fmt: skip
+def test_a_replay_without_uses_says_why_and_shows_tiers(
+    home: Path, ends_s: tuple[int, ...], experts: int, said: str
+) -> None:
+    recorded_home(home, *ends_s, experts=experts)
+
+    async def body(app: ConsoleApp, pilot: Any) -> None:
+        await with_experts(app, pilot)
+        await shows(app, pilot, said, "HH hbm")
+
+    replayed(body, home, 300)

@@ -58,10 +58,6 @@ class BanksPane(Pane):
     BanksPane ContentSwitcher { height: 1fr; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [Binding("u", "list_anew", "list anew")]
-    DEEDS: ClassVar[Sequence[Binding]] = (
-        Binding("V", "verify", "verify", key_display="V"),
-        Binding("B", "scrub", "scrub", key_display="B"),
-    )
     HELP: ClassVar[str] = (
         "A bank is sound once all of it was read and hashed here and it has not changed since; "
         "unverified ones were not. What is under way, here or by another k3ctl, is above: builds, "

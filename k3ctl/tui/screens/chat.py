@@ -8,23 +8,25 @@ from typing import Any, ClassVar
 from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import VerticalScroll
 from textual.message import Message
 from textual.widgets import Input
 
 from k3ctl.cli.answer_text import stats_line
 from k3ctl.client.answer_stream import AnswerStream, Heard
 from k3ctl.client.conversation import Answer
-from k3ctl.tui.figures import amount
-from k3ctl.tui.ink import Line, Span, line, quiet, spread
+from k3ctl.tui.figures import amount, counted
+from k3ctl.tui.ink import Line, Span, line, quiet, spread, wrap
+from k3ctl.tui.lane_sums import lane_sums
 from k3ctl.tui.pane import Chosen, Pane
 from k3ctl.tui.snapshot import Snapshot
 from k3ctl.tui.transcript import Turn
 from k3ctl.tui.widgets.drawing import Drawing
+from k3ctl.tui.widgets.scroll import Scroll
 from k3ctl.tui.widgets.typed_line import TypedLine
 from k3d.errors import K3Error
+from k3d.store.frame import Frame
 
-NO_HOME = "there is no pod to ask here"
+NO_HOME = "these frames have no home, so there is no pod to ask"
 
 
 class Streamed(Message):
@@ -64,7 +66,7 @@ class Question(TypedLine):
 
     def action_leave(self) -> None:
         if not self._chat.stop():
-            self._chat.query_one("#chat-scroll").focus()
+            self._chat.query_one(Scroll).focus()
 
     def action_afresh(self) -> None:
         self._chat.action_afresh()
@@ -76,7 +78,7 @@ class Question(TypedLine):
             self.cursor_position = len(text)
 
     def action_scroll(self, by: int) -> None:
-        scroll = self._chat.query_one("#chat-scroll", VerticalScroll)
+        scroll = self._chat.query_one(Scroll)
         scroll.scroll_relative(y=by * max(1, scroll.size.height - 1), animate=False)
 
 
@@ -84,7 +86,6 @@ class ChatPane(Pane):
     """Questions at the foot, the conversation above."""
 
     DEFAULT_CSS = """
-    ChatPane #chat-scroll { height: 1fr; scrollbar-size-vertical: 1; }
     ChatPane #chat-lines { min-height: 1; }
     ChatPane Question {
         height: 1; border: none; padding: 0 1; background: $panel;
@@ -101,7 +102,9 @@ class ChatPane(Pane):
         "second, the prompt and how much of it was reused, the acceptance length (all measured). "
         "Esc stops an answer, which stays in the conversation as far as it came; Esc again leaves "
         "the line, so that the keys of the console work; i comes back to it. ^n begins afresh, up "
-        "and down bring questions back."
+        "and down bring questions back.\n\n"
+        "Tokens a second here are of one answer, from its first token to its last; in Lanes they "
+        "are of the last interval. Tokens written and the acceptance length count the same there."
     )
 
     def __init__(self, **settings: Any) -> None:
@@ -113,37 +116,51 @@ class ChatPane(Pane):
         self._back = 0
 
     def compose(self) -> ComposeResult:
-        with VerticalScroll(id="chat-scroll"):
+        with Scroll(id="chat-scroll"):
             yield Drawing(self._draw, fit=True, id="chat-lines")
         yield Drawing(self._draw_state, fit=True, id="chat-state")
         yield Question(placeholder="ask the model", id="chat-question", select_on_focus=False)
 
     def show(self, snapshot: Snapshot) -> None:
         super().show(snapshot)
+        question = self.query_one(Question)
+        if question.display and self.unasked is not None:
+            question.display = False  # its keys are the console's then
+            self.query_one("#chat-lines", Drawing).redraw()
         self.query_one("#chat-state", Drawing).redraw()
+
+    @property
+    def unasked(self) -> str | None:
+        """Why the model cannot be asked; None where it can."""
+        return self.console.not_live or (NO_HOME if self.console.home is None else None)
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        return self.unasked is None or action not in ("type", "stop", "afresh")
 
     def _draw(self, width: int, _: int) -> Sequence[Line]:
         marks = self.console.marks
+        if self.unasked is not None:
+            return wrap(self.unasked, width, "warn")
         return [each for turn in self._turns for each in turn.lines(width, marks)]
 
     def _draw_state(self, width: int, _: int) -> Sequence[Line]:
         frame, heard = self.shown.frame, self._heard
-        lanes = "" if frame is None else f"{frame.running} running, {frame.waiting} waiting"
-        right = line(quiet(lanes))
+        right = line(quiet("" if frame is None else _lanes(frame)))
         if self._stream is None:
-            left = line(quiet("" if self._turns else "nothing was asked yet"))
+            fresh = not self._turns and self.unasked is None
+            left = line(quiet("nothing was asked yet" if fresh else ""))
         elif heard is None:
             left = line(Span("waiting for the first token", "accent"))
         else:
             left = line(
-                Span("answering  ", "accent"), f"{heard.tokens} tokens",
+                Span("answering  ", "accent"), counted(heard.tokens, "token"),
                 f"  {amount(heard.tokens_per_s)} tokens/s",
                 quiet(" (measured); esc stops" if width >= 72 else ""),
             )  # fmt: skip
         return [spread(left, right, width, self.console.marks.more)]
 
     def _redraw(self) -> None:
-        scroll = self.query_one("#chat-scroll", VerticalScroll)
+        scroll = self.query_one(Scroll)
         at_end = scroll.scroll_offset.y >= scroll.max_scroll_y - 1
         self.query_one("#chat-lines", Drawing).redraw()
         self.query_one("#chat-state", Drawing).redraw()
@@ -155,10 +172,7 @@ class ChatPane(Pane):
     def on_input_submitted(self, event: Input.Submitted) -> None:
         event.stop()
         question, home = event.value.strip(), self.console.home
-        if not question or self._stream is not None:
-            return
-        if home is None or self.console.live is None:
-            self.console.say(NO_HOME, "warning")
+        if not question or home is None or self._stream is not None:
             return
         event.input.value = ""
         messages = [message for turn in self._turns for message in _messages(turn)]
@@ -212,7 +226,7 @@ class ChatPane(Pane):
         stream.stop()
         turn = self._turns[-1]
         tokens = 0 if heard is None else heard.tokens
-        turn.note, turn.ended = f"stopped after {tokens} tokens", True
+        turn.note, turn.ended = f"stopped after {counted(tokens, 'token')}", True
         self._stream = None
         self._redraw()
         return True
@@ -252,7 +266,12 @@ class ChatPane(Pane):
         return Chosen(turn.text or turn.question, record)
 
     def focus_first(self) -> None:
-        self.query_one(Question).focus()
+        self.query_one(Question if self.unasked is None else Scroll).focus()
+
+
+def _lanes(frame: Frame) -> str:
+    sums = lane_sums(frame)
+    return f"{sums.running} of {counted(frame.most_lanes, 'lane')}, {sums.waiting} waiting"
 
 
 def _messages(turn: Turn) -> list[dict[str, str]]:

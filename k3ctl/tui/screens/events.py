@@ -13,6 +13,7 @@ from textual.widgets import ContentSwitcher
 from k3ctl.cli.table import count
 from k3ctl.client.daemon_log import LEVELS
 from k3ctl.client.journal import Entry, Journal
+from k3ctl.tui.figures import counted
 from k3ctl.tui.filter import Filter
 from k3ctl.tui.ink import Line, Span, line, quiet, spread, strong, wrap
 from k3ctl.tui.pane import Chosen, Pane, Sheet
@@ -94,7 +95,7 @@ class EventsPane(Pane):
         kept = _SOURCE_WORDS[self._source]
         if self._level:
             kept += f", {LEVELS[self._level]} or worse"
-        left = line(strong(count(len(view.entries))), quiet(f" {kept}"))
+        left = line(strong(counted(len(view.entries), "line")), quiet(f"  {kept}"))
         if self._failed is not None:
             left = line(left, Span(f"  {self._failed}", "bad"))
         if view.following:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import ClassVar
 
 from textual.app import ComposeResult
-from textual.binding import Binding
 
 from k3ctl.tui.chrome import age
 from k3ctl.tui.deeds import Deed
-from k3ctl.tui.figures import amount, bar, share
-from k3ctl.tui.ink import Line, Span, heading, line, pad, quiet, strong
+from k3ctl.tui.figures import amount, bar, counted, share
+from k3ctl.tui.ink import Line, Span, flowed, heading, line, pad, quiet, strong
+from k3ctl.tui.lane_sums import lane_sums
 from k3ctl.tui.marks import Marks
 from k3ctl.tui.row_pane import RowPane
 from k3ctl.tui.snapshot import Snapshot
@@ -37,6 +36,8 @@ COLUMNS = (
 PHASE_MARKS = {"waiting": "·", "prompt": "▸", "decode": "●"}
 ASCII_PHASE_MARKS = {"waiting": ".", "prompt": ">", "decode": "+"}
 BAR_COLUMNS = 10
+ROOMY = 28
+"""Lines from which on the sums may take two of them."""
 
 
 class LanesPane(RowPane):
@@ -47,11 +48,14 @@ class LanesPane(RowPane):
     Screen.-low LanesPane #lane-sums { padding: 0; }
     """
     KIND = "lane"
-    DEEDS: ClassVar = (Binding("x", "cancel", "cancel request"),)
     HELP = """
     Every request in the Station. R is the rows of its last pass: one, or the drafts that were
-    checked beside it. Accepted is the tokens written a round over the request's life; rates are of
-    the last interval.
+    checked beside it.
+
+    Lanes and waiting are counted from the rows. Tokens/s of a row are its own in the last interval,
+    from its second frame on; above them are those of the whole pod in it, and what the rows have of
+    them where requests have ended since. A row's accepted tokens a round are of its life; those
+    above, and the prefix hits, are of the last interval.
     """
 
     def compose(self) -> ComposeResult:
@@ -79,8 +83,11 @@ class LanesPane(RowPane):
     def action_cancel(self) -> None:
         """Take the request under the cursor back, after asking."""
         key, live = self.key, self.console.live
-        if key is None or live is None:
-            self.console.say("no request is chosen", "warning")
+        if live is None:
+            self.console.say(f"no request can be cancelled: {self.console.not_live}", "warning")
+            return
+        if key is None:
+            self.console.say("there is no request to cancel", "warning")
             return
         self.console.carry_out(
             Deed(
@@ -101,7 +108,11 @@ class LanesPane(RowPane):
 
     def _draw_sums(self, width: int, _height: int) -> list[Line]:
         frame = self.shown.frame
-        return [] if frame is None else [lanes_line(frame)]
+        most = 2 if self.app.size.height >= ROOMY else 1
+        return [] if frame is None else sums_lines(frame, width)[:most]
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        return action != "cancel" or self.lane is not None
 
 
 def _cancel(live: object, lane: str) -> str:
@@ -118,29 +129,34 @@ def lane_lines(lane: LaneFrame, marks: Marks, width: int) -> list[Line]:
         ("phase", phase_cell(lane, marks)),
         ("came by", line(lane.source)),
         ("age", line(age(lane.age_s))),
-        ("prompt", line(f"{lane.prompt_tokens:,} tokens", quiet(f"  {reused}"))),
-        ("written", line(f"{lane.written_tokens:,} tokens", quiet(most))),
+        ("prompt", line(counted(lane.prompt_tokens, "token"), quiet(f"  {reused}"))),
+        ("written", line(counted(lane.written_tokens, "token"), quiet(most))),
         ("progress", bar(progress_share(lane), min(40, width - 14), marks)),
         ("rate", line(f"{amount(lane.tokens_per_s)} tokens/s")),
         ("rows", line(rows)),
         ("accepted", line(f"{amount(lane.acceptance_length, 2)} tokens a round")),
-        ("preempted", line(f"{lane.preempted} times")),
+        ("preempted", line(counted(lane.preempted, "time"))),
     )
     title = heading(f"Request {lane.id}", width, rule=marks.rule)
     return [title, *(line(pad((quiet(name),), 14), value) for name, value in fields)]
 
 
-def lanes_line(frame: Frame) -> Line:
-    """Requests and pages in one line."""
-    used = frame.pages - frame.free_pages
-    return line(
-        strong(f"{frame.running}"), quiet(f" of {frame.most_lanes} lanes   "),
-        strong(f"{frame.waiting}"), quiet(" waiting   "),
-        strong(amount(frame.decode_tokens_per_s)), quiet(" tokens/s   "),
-        quiet("accepted "), strong(amount(frame.acceptance_length, 2)), quiet("   pages "),
-        strong(f"{used:,}"), quiet(f" of {frame.pages:,}   prefix hits "),
-        strong(share(frame.prefix_hit_share)),
-    )  # fmt: skip
+def sums_lines(frame: Frame, width: int) -> list[Line]:
+    """Requests, rates and pages of the pod, in as many lines as they take; the first ones first."""
+    sums, used = lane_sums(frame), frame.pages - frame.free_pages
+    unlisted = f", {sums.unlisted:,} not listed" if sums.unlisted else ""
+    rows = f", {amount(sums.rows_tokens_per_s)} in the rows" if sums.ended_too else ""
+    return flowed(
+        (
+            line(strong(f"{sums.running}"), quiet(f" of {counted(frame.most_lanes, 'lane')}")),
+            line(strong(f"{sums.waiting:,}"), quiet(f" waiting{unlisted}")),
+            line(strong(amount(sums.tokens_per_s)), quiet(f" tokens/s{rows}")),
+            line(strong(amount(frame.acceptance_length, 2)), quiet(" accepted")),
+            line(quiet("pages "), strong(f"{used:,}"), quiet(f" of {frame.pages:,}")),
+            line(quiet("prefix hits "), strong(share(frame.prefix_hit_share))),
+        ),
+        width,
+    )
 
 
 def lane_row(lane: LaneFrame, marks: Marks, old: bool) -> Row:

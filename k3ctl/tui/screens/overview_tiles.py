@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from k3ctl.tui.figures import amount, curve
 from k3ctl.tui.ink import BLANK, Line, Span, line, pad, quiet, strong
+from k3ctl.tui.lane_sums import lane_sums
 from k3ctl.tui.marks import Marks
 from k3ctl.tui.trail import Trail, pod_power_w
 from k3d.store.frame import Frame
@@ -29,7 +30,8 @@ def tiles_of(frame: Frame) -> list[Tile]:
     """From what matters most."""
     token = f"{_ms(frame.token_p50_us)} / {_ms(frame.token_p99_us)}"
     power = pod_power_w(frame)
-    lanes = f"{frame.running}" + (f" +{frame.waiting}" if frame.waiting else "")
+    sums = lane_sums(frame)
+    lanes = f"{sums.running}" + (f" +{sums.waiting}" if sums.waiting else "")
     return [
         Tile("decode", amount(frame.decode_tokens_per_s), "tokens/s", "decode_tokens_per_s"),
         Tile("token p50/p99", token, "ms", "token_p99_us"),

@@ -12,7 +12,7 @@ from textual.binding import Binding, BindingType
 from textual.containers import Horizontal
 
 from k3ctl.client.candidates import Choice, choices
-from k3ctl.tui.ink import Line, Span, dimmed, line, quiet
+from k3ctl.tui.ink import Line, Span, dimmed, flowed, line, quiet, wrap
 from k3ctl.tui.pane import Pane
 from k3ctl.tui.screens import placement_view as view
 from k3ctl.tui.screens.placement_changes import PlacementChanges, Plan
@@ -23,6 +23,9 @@ from k3ctl.tui.widgets.detail import Detail
 from k3ctl.tui.widgets.drawing import Drawing
 from k3ctl.tui.widgets.row_table import RowTable
 from k3d.errors import K3Error
+
+ROOMY = 20
+"""Lines from which on a sentence at the foot may take more than one."""
 
 
 class PlacementPane(Pane):
@@ -42,11 +45,6 @@ class PlacementPane(Pane):
         Binding("d", "dry_run", "dry run"),
         Binding("a", "weigh_all", "compare all"),
     ]
-    DEEDS: ClassVar[Sequence[Binding]] = (
-        Binding("S", "swap", "swap", key_display="S"),
-        Binding("R", "rollback", "roll back", key_display="R"),
-        Binding("A", "abort", "abort", key_display="A"),
-    )
     HELP: ClassVar[str] = (
         "Enter compares a policy or a map with the map in force: experts, hits and time of each "
         "tier, and what a token's experts would take. The time is modelled: a trace is replayed "
@@ -72,7 +70,7 @@ class PlacementPane(Pane):
             yield RowTable(COLUMNS, lambda: self.console.marks, id="placement-choices",
                            nothing="no policies are known")  # fmt: skip
             yield Detail(self._draw_side, id="placement-side")
-        yield Drawing(self._draw_deeds, fit=True, id="placement-deeds")
+        yield Drawing(self._draw_foot, fit=True, id="placement-foot")
 
     # What is shown
 
@@ -102,7 +100,7 @@ class PlacementPane(Pane):
     def _redraw(self) -> None:
         if not self.is_attached:
             return
-        for name in ("#placement-top", "#placement-deeds"):
+        for name in ("#placement-top", "#placement-foot"):
             self.query_one(name, Drawing).redraw()
         self.query_one(RowTable).set_rows(
             candidate_row(choice, self._comparing) for choice in self._choices or ()
@@ -113,19 +111,22 @@ class PlacementPane(Pane):
         lines = view.top_lines(self.shown.frame, self._document, self.console.marks, width)
         return lines if self.shown.freshness == "fresh" else [dimmed(each) for each in lines]
 
-    def _draw_deeds(self, width: int, _: int) -> Sequence[Line]:
-        """The keys that change something: they are what this pane is for."""
+    def _draw_foot(self, width: int, _: int) -> Sequence[Line]:
+        """What is lacking for figures, and the keys that change something."""
+        lacking = self._comparing.no_trace
+        most = 3 if self.app.size.height >= ROOMY else 1
+        lines = [] if lacking is None else wrap(lacking, width, "warn", indent=2)[:most]
         if not self.console.may_write:
-            return []
+            return lines
         name = self._candidate()
         to = "" if name is None else f" to {Path(name).name}"
         keys = (("S", f"swap{to}"), ("R", "roll back"), ("A", "abort"))
-        return [line(*(each for key, does in keys for each in
-                       (Span(key, "accent"), quiet(f" {does}   "))))]  # fmt: skip
+        deeds = (line(Span(key, "accent"), quiet(f" {does}")) for key, does in keys)
+        return [*lines, *flowed(tuple(deeds), width)]
 
     @on(RowTable.Moved)
     def _moved(self) -> None:
-        self.query_one("#placement-deeds", Drawing).redraw()
+        self.query_one("#placement-foot", Drawing).redraw()
 
     def _draw_side(self, width: int, _: int) -> Sequence[Line]:
         marks, name = self.console.marks, self._open
@@ -140,8 +141,8 @@ class PlacementPane(Pane):
             return view.comparison_lines(compared, marks, width, maps=self.tall)
         refused = self._comparing.refused.get(name)
         if refused is not None:
-            return view.wrap(refused, width, "warn", indent=2)
-        return view.wrap(f"planning {Path(name).name}", width, "quiet", indent=2)
+            return wrap(refused, width, "warn", indent=2)
+        return wrap(f"planning {Path(name).name}", width, "quiet", indent=2)
 
     # What is opened
 

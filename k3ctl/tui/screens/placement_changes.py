@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from k3ctl.cli.placement_swap_text import ended_lines
 from k3ctl.client import swaps
 from k3ctl.client.candidates import newest_trace, weigh
 from k3ctl.tui.deeds import Deed
@@ -16,6 +17,8 @@ from k3d.errors import ConfigError
 from k3d.store.frame import SwapFrame
 from k3d.store.paths import resolve_home
 
+LONGEST_S = 86_400.0
+"""A swap is followed for as long."""
 RATE_BYTES_S = 64 * 2**20
 """What `k3ctl placement swap` copies a second unless it is told otherwise."""
 
@@ -39,6 +42,15 @@ class PlacementChanges:
         self._pane = pane
         self._planned = planned
         self._done = done
+        self._intent: str | None = None
+
+    def _home(self) -> Path | None:
+        """Of the Station to be asked; None, and said why, where there is none."""
+        console = self._pane.console
+        if console.live is None or console.home is None:
+            console.say(console.not_live or "these frames have no home to swap in", "warning")
+            return None
+        return console.home
 
     def dry_run(self, name: str | None, argument: str | None) -> None:
         self._plan_swap(name, argument, None)
@@ -54,10 +66,12 @@ class PlacementChanges:
     ) -> None:
         """Ask the Station what a swap to a candidate would do, show that, and go on. `argument`
         is what swaps name it by; without one its map is planned, and kept in a file, first."""
-        console = self._pane.console
-        home, keep = console.home, console.may_write
-        if name is None or home is None or console.live is None:
-            console.say("there is no running Station to ask", "warning")
+        console, keep = self._pane.console, self._pane.console.may_write
+        home = self._home()
+        if home is None:
+            return
+        if name is None:
+            console.say("there is no candidate yet; choose one, then S", "warning")
             return
 
         def call() -> tuple[Plan, str]:
@@ -84,8 +98,7 @@ class PlacementChanges:
                 "rate_bytes_s": RATE_BYTES_S}  # fmt: skip
 
         def call() -> str:
-            begun = swaps.ask_for_swap(home, body)
-            return f"swap {begun['intent']} to {begun['name']} begins"
+            return self._begun(swaps.ask_for_swap(home, body), "to")
 
         console.carry_out(
             Deed(
@@ -95,13 +108,12 @@ class PlacementChanges:
                 call=call,
                 confirm="Swap",
             ),
-            self._done,
+            lambda: self._follow(home),
         )
 
     def roll_back(self) -> None:
-        console, home = self._pane.console, self._pane.console.home
-        if home is None or console.live is None:
-            console.say("there is no running Station to ask", "warning")
+        home = self._home()
+        if home is None:
             return
         body = {"rate_bytes_s": RATE_BYTES_S, "dry_run": True}
 
@@ -109,7 +121,7 @@ class PlacementChanges:
             self._planned(None, f"back to {plan['name']}", plan)
             self._confirm_rollback(home, plan)
 
-        console.ask("swap-plan", lambda: swaps.ask_for_rollback(home, body), show)
+        self._pane.console.ask("swap-plan", lambda: swaps.ask_for_rollback(home, body), show)
 
     def _confirm_rollback(self, home: Path, plan: Plan) -> None:
         console = self._pane.console
@@ -119,8 +131,7 @@ class PlacementChanges:
         body = {"rate_bytes_s": RATE_BYTES_S, "if_token": plan["token"]}
 
         def call() -> str:
-            begun = swaps.ask_for_rollback(home, body)
-            return f"swap {begun['intent']} back to {begun['name']} begins"
+            return self._begun(swaps.ask_for_rollback(home, body), "back to")
 
         console.carry_out(
             Deed(
@@ -130,13 +141,37 @@ class PlacementChanges:
                 call=call,
                 confirm="Roll back",
             ),
-            self._done,
+            lambda: self._follow(home),
+        )
+
+    def _begun(self, begun: Mapping[str, Any], to: str) -> str:
+        """What is said of a swap that the Station has taken up; the thread of its deed calls."""
+        self._intent = begun["intent"]
+        return f"swap {begun['intent']} {to} {begun['name']} begins"
+
+    def _follow(self, home: Path) -> None:
+        """Say how the swap ended when it has: until then it begins, whatever pane is in front."""
+        self._done()
+        intent = self._intent
+        if intent is None:
+            return
+
+        def ended(last: Mapping[str, Any]) -> None:
+            reason = f": {last['reason']}" if last.get("reason") else ""
+            words = f"{ended_lines(last)[0]}{reason}"
+            self._pane.console.say(words, "note" if last["state"] == "done" else "alert")
+            self._done()
+
+        self._pane.console.ask(
+            f"swap {intent}", lambda: swaps.wait_for_swap(home, intent, LONGEST_S, _untold), ended
         )
 
     def abort(self, swap: SwapFrame | None) -> None:
         """End the swap that is under way."""
-        console, home = self._pane.console, self._pane.console.home
-        if swap is None or home is None:
+        console, home = self._pane.console, self._home()
+        if home is None:
+            return
+        if swap is None:
             console.say("no swap is under way", "warning")
             return
 
@@ -153,6 +188,10 @@ class PlacementChanges:
                 confirm="Abort",
             )
         )
+
+
+def _untold(_progress: Mapping[str, Any]) -> None:
+    """How far a swap is comes with the frames."""
 
 
 def _kept_map(home: Path, name: str, *, keep: bool) -> str:

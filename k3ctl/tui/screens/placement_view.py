@@ -11,7 +11,8 @@ from k3ctl.charts.bars import bar as bar_text
 from k3ctl.cli.placement_swap_text import ended_lines, plan_lines
 from k3ctl.cli.table import count, duration_us, percent, seconds, size
 from k3ctl.client.candidates import Candidate, Prediction
-from k3ctl.tui.figures import bar
+from k3ctl.client.map_name import in_force_shown
+from k3ctl.tui.figures import bar, counted
 from k3ctl.tui.ink import (
     BLANK,
     Line,
@@ -54,11 +55,8 @@ def top_lines(
     """The map in force and, if there is one, the swap under way."""
     if frame is None:
         return [line(quiet("no frame has come yet"))]
-    swapped = document is not None and document.get("swapped")
-    now = line(
-        quiet("in force  "), strong(f"epoch {frame.epoch}"), "  ", frame.placement,
-        quiet(", swapped since" if swapped else ""),
-    )  # fmt: skip
+    told = document or {"placement": frame.placement, "policy": frame.policy}
+    now = line(quiet("in force  "), strong(f"epoch {frame.epoch}"), "  ", in_force_shown(told))
     tiers: list[Span | str] = []
     for tier in frame.tiers:
         tiers += [Span(tier.name, ink_of(tier.name)), f" {count(tier.experts)}  "]
@@ -90,7 +88,7 @@ def comparison_lines(compared: Compared, marks: Marks, width: int, *, maps: bool
     """A candidate beside the map in force: tiers, predicted time and where that is from."""
     candidate, made = compared.candidate, compared.candidate.prediction
     title = f"{Path(candidate.name).name} beside epoch {candidate.epoch}"
-    moves = line(quiet(f"{count(candidate.moves)} experts move"))
+    moves = line(quiet(counted(candidate.moves, "expert moves", "experts move")))
     lines = [heading(title, width, moves, rule=marks.rule)]
     lines += prediction_lines(made, candidate.not_predicted, marks, width)
     lines += [BLANK, *_tier_table(compared, width)]
@@ -135,7 +133,7 @@ def _source(made: Prediction) -> str:
         f"{', '.join(tiers)} {provenance} ({source})"
         for (provenance, source), tiers in by_source.items()
     )
-    return f"{count(made.tokens)} tokens of {Path(made.trace).name} replayed; costs: {costs}"
+    return f"{counted(made.tokens, 'token')} of {Path(made.trace).name} replayed; costs: {costs}"
 
 
 def _tier_table(compared: Compared, width: int) -> list[Line]:
@@ -235,8 +233,8 @@ def plan_sentence(made: Mapping[str, Any]) -> str:
     """What a swap does, in one sentence, for whoever has to say yes to it."""
     waves = made["waves"]
     return (
-        f"{count(made['copies'])} copies, {size(made['size_bytes'])}, in {len(waves)} "
-        f"wave{'s' if len(waves) != 1 else ''} to epoch {waves[-1]['epoch']}; at least "
+        f"{counted(made['copies'], 'copy', 'copies')}, {size(made['size_bytes'])}, in "
+        f"{counted(len(waves), 'wave')} to epoch {waves[-1]['epoch']}; at least "
         f"{seconds(made['seconds']['value'])} at {size(made['rate_bytes_s'])}/s "
         f"({made['seconds']['provenance']}). The pod serves on and no token changes."
     )

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from k3ctl.tui.figures import bar, celsius, curve, duration_us, share, size, watts
+from k3ctl.tui.figures import bar, celsius, counted, curve, duration_us, share, size, watts
 from k3ctl.tui.ink import Ink, Line, Piece, Span, cut, dimmed, line, pad, quiet, strong
 from k3ctl.tui.ink import width_of as columns
 from k3ctl.tui.marks import STATE_INKS, Marks
@@ -162,7 +162,7 @@ def _field(
     for state in STATES:
         if counts[state]:
             words += [marks.state(state, word=False), f" {counts[state]} ", quiet(f"{state}   ")]
-    words.append(quiet(f"{len(sparks)} sparks"))
+    words.append(quiet(counted(len(sparks), "spark")))
     summary = cut(line(*words), width, marks.more)
     room = height - 1
     if len(lines) > room:

@@ -11,19 +11,19 @@ from textual.binding import Binding, BindingType
 from textual.widgets import ContentSwitcher
 
 from k3ctl.cli.table import count, percent
-from k3ctl.client.experts import Experts, expert_facts, experts_of, map_of_epoch
+from k3ctl.client.experts import Experts, expert_facts
 from k3ctl.tui.chrome import age
 from k3ctl.tui.ink import Line, Span, dimmed, line, quiet, strong
 from k3ctl.tui.pane import Chosen, Pane, Sheet
+from k3ctl.tui.screens.tiers_source import Told, question
 from k3ctl.tui.screens.tiers_view import expert_lines, ink_of, pixel_line, tier_lines
 from k3ctl.tui.snapshot import Snapshot
 from k3ctl.tui.widgets.detail import Detail
 from k3ctl.tui.widgets.drawing import Drawing
-from k3ctl.tui.widgets.expert_map import ExpertMap, HeatData, Mode
+from k3ctl.tui.widgets.expert_map import ExpertMap, Mode
 from k3ctl.tui.widgets.heat_map import Line as HeatLine
 from k3ctl.tui.widgets.row_table import Column, Row, RowTable
-from k3d.errors import K3Error, NotFound
-from k3d.placement.placement_map import PlacementMap
+from k3d.errors import K3Error
 
 EVERY_FRAMES = 2
 """Uses are asked for with every second frame: they change slowly and are many."""
@@ -57,19 +57,19 @@ class TiersPane(Pane):
         "stands for several. Its level is the use of the pixel's experts as a multiple of an even "
         "share: what each would have if all were used alike. Arrows move, t turns between use and "
         "tier, Enter opens the layer and then the expert; there left and right go to the next one. "
-        "Uses are counted since the Station started (measured) and are not recorded."
+        "Uses are counted since the Station started (measured). They are recorded every half hour: "
+        "in a replay the map shows those of the half hour that the moment lies in."
     )
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
         self._mode: Mode = "use"
-        self._data: HeatData | None = None
+        self._told: Told | None = None
         self._reason: str | None = None
         self._asked_number = -EVERY_FRAMES
-        self._counted_ms = 0
-        self._placed: PlacementMap | None = None
         self._layer = 0
         self._expert: int | None = None
+        self._bound_for: str | None = None
 
     def compose(self) -> ComposeResult:
         yield Drawing(self._draw_top, fit=True, id="tiers-top")
@@ -91,44 +91,38 @@ class TiersPane(Pane):
     def _ask(self) -> None:
         """Fetch what the frame does not have: uses, and the map of an epoch that is new."""
         frame, console = self.shown.frame, self.console
-        if frame is None or self.shown.number - self._asked_number < EVERY_FRAMES:
+        every = 1 if console.live is None else EVERY_FRAMES
+        if frame is None or self.shown.number - self._asked_number < every:
             return
-        live, home, epoch, placed = console.live, console.home, frame.epoch, self._placed
-        before = self._data
-
-        def fetch() -> tuple[HeatData, PlacementMap | None, str | None]:
-            found = placed
-            if home is not None and (found is None or found.epoch != epoch):
-                found = _map_or_none(home, epoch)
-            document, reason = None, "uses are not recorded"
-            if live is not None:
-                try:
-                    document, reason = live.expert_use(), None
-                except K3Error as error:
-                    reason = error.message
-            return HeatData.of(experts_of(found, document, reason), before), found, reason
-
-        at_ms = frame.at_ms
-        if console.ask("expert-use", fetch, lambda answer: self._take(answer, at_ms), self._fail):
+        asked = question(frame, console.live, console.home, self._told)
+        if console.ask("expert-use", asked, self._take, self._fail):
             self._asked_number = self.shown.number
 
-    def _take(self, answer: tuple[HeatData, PlacementMap | None, str | None], at_ms: int) -> None:
-        data, placed, reason = answer
-        if reason is not None and self._data is not None and self._data.experts.use_sums:
+    def _take(self, told: Told) -> None:
+        had_uses = self.experts is not None and self.experts.use_sums is not None
+        if told.reason is not None and had_uses and self.console.live is not None:
             # The last that was counted stays, and its age shows.
-            self._reason = reason
+            self._reason = told.reason
         else:
-            self._data, self._reason, self._counted_ms = data, reason, at_ms
-        self._placed = placed
+            self._told, self._reason = told, told.reason
         self._redraw()
+        self._go_on()
+        self._ask()  # a replay may have moved on meanwhile, and then stood still
 
     def _fail(self, error: K3Error) -> None:
         self._reason = error.message
         self._redraw()
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """To the expert that was wanted before there were any."""
+        name, self._bound_for = self._bound_for, None
+        if name is not None and not self.go("expert", name):
+            self.console.say(self.lacks("expert", name), "warning")
 
     @property
     def experts(self) -> Experts | None:
-        return None if self._data is None else self._data.experts
+        return None if self._told is None else self._told.data.experts
 
     @property
     def _view(self) -> str:
@@ -138,7 +132,7 @@ class TiersPane(Pane):
         if not self.is_attached:
             return
         self.query_one("#tiers-top", Drawing).redraw()
-        self.query_one(ExpertMap).show(self._data, self._mode)
+        self.query_one(ExpertMap).show(None if self._told is None else self._told.data, self._mode)
         if self._view == "tiers-layer":
             self.query_one(RowTable).set_rows(self._rows())
         elif self._view == "tiers-expert":
@@ -168,15 +162,17 @@ class TiersPane(Pane):
             lines.append(line(Span(self._reason, "warn" if experts.use_sums else "quiet")))
         elif old_s is not None:
             lines.append(line(Span(f"uses were counted {age(old_s)} ago", "warn")))
+        elif self._told is not None and self.console.live is None:
+            lines.append(line(quiet(f"used {self._told.counted}")))
         return lines
 
     @property
     def _uses_age_s(self) -> float | None:
         """How old the uses are that are shown; None while they are as new as they get."""
-        frame, experts = self.shown.frame, self.experts
-        if frame is None or experts is None or experts.use_sums is None:
+        frame, told = self.shown.frame, self._told
+        if frame is None or told is None or told.reason is not None or self.console.live is None:
             return None
-        age_s = (frame.at_ms - self._counted_ms) / 1000 + self.shown.age_s
+        age_s = (frame.at_ms - told.at_ms) / 1000 + self.shown.age_s
         return age_s if age_s > OLD_INTERVALS * max(1.0, self.shown.interval_s) else None
 
     # One layer, one expert
@@ -213,11 +209,12 @@ class TiersPane(Pane):
 
     def _draw_expert(self, width: int, _: int) -> Sequence[Line]:
         experts, frame = self.experts, self.shown.frame
-        if experts is None or self._expert is None:
+        if experts is None or self._told is None or self._expert is None:
             return []
         nodes = () if frame is None else frame.nodes
         facts = expert_facts(experts, self._layer, self._expert, nodes)
-        return expert_lines(facts, self._reason, self.console.marks, width)
+        used = self._reason if facts.uses is None else self._told.counted
+        return expert_lines(facts, used, self.console.marks, width)
 
     def _open_layer(self, position: int, expert: int) -> None:
         self._layer = position
@@ -301,14 +298,28 @@ class TiersPane(Pane):
             self._redraw()
             return frame is not None and any(tier.name == name for tier in frame.tiers)
         experts = self.experts
-        layer, _, number = name.partition("/")
-        if kind != "expert" or experts is None or not (layer.isdigit() and number.isdigit()):
+        if experts is None:
+            self._bound_for = name if self._reason is None else None
+            return self._reason is None
+        layer, expert = _numbers(name)
+        if layer not in experts.layers or not 0 <= expert < experts.count:
             return False
-        if int(layer) not in experts.layers or int(number) >= experts.count:
-            return False
-        self._open_layer(experts.layers.index(int(layer)), int(number))
-        self._show_expert(int(number))
+        self._open_layer(experts.layers.index(layer), expert)
+        self._show_expert(expert)
         return True
+
+    def lacks(self, kind: str, name: str) -> str:
+        frame, experts = self.shown.frame, self.experts
+        if kind == "tier":
+            names = [] if frame is None else [tier.name for tier in frame.tiers]
+            return f"there is no tier {name}; there are {', '.join(names) or 'none yet'}"
+        if experts is None:
+            return f"expert {name} cannot be shown: {self._reason}"
+        layer, expert = _numbers(name)
+        if layer in experts.layers:
+            return f"layer {layer} has no expert {expert}; its experts are 0 to {experts.count - 1}"
+        layers = f"layers with experts are {experts.layers[0]} to {experts.layers[-1]}"
+        return f"there is no expert {name}; {layers}"
 
     def table(self) -> RowTable | None:
         return self.query_one(RowTable) if self._view == "tiers-layer" else None
@@ -349,9 +360,7 @@ def as_spans(runs: HeatLine) -> Line:
     return tuple(Span(run.text, run.ink) for run in runs)
 
 
-def _map_or_none(home: Any, epoch: int) -> PlacementMap | None:
-    """The map of an epoch, or None where this home has none: then there are no slots to show."""
-    try:
-        return map_of_epoch(home, epoch)
-    except NotFound:
-        return None
+def _numbers(name: str) -> tuple[int, int]:
+    """Layer and number of an expert, `3/12`; -1 for what is no number."""
+    layer, _, expert = name.partition("/")
+    return (int(layer) if layer.isdigit() else -1), (int(expert) if expert.isdigit() else -1)

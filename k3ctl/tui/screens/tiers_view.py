@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from k3ctl.charts.bars import bar
 from k3ctl.cli.table import count, duration_us, percent
 from k3ctl.client.experts import ExpertFacts, Experts
-from k3ctl.tui.figures import curve
+from k3ctl.tui.figures import counted, curve
 from k3ctl.tui.ink import BLANK, Ink, Line, Span, heading, line, pad, quiet, strong
 from k3ctl.tui.marks import Marks
 from k3ctl.tui.trail import Trail
@@ -85,7 +85,7 @@ def pixel_line(experts: Experts, layers: range, numbers: range) -> Line:
     uses, times = experts.uses(layers, numbers), experts.times_even(layers, numbers)
     if uses is not None:
         even = "" if times is None else f", {times:.2f} x even"
-        pieces.append(f"  {count(uses)} uses{even}")
+        pieces.append(f"  {counted(uses, 'use')}{even}")
     pieces.append("  ")
     held = experts.tier_counts(layers, numbers)
     alone = len(layers) * len(numbers) == 1
@@ -99,12 +99,13 @@ def _span(what: str, first: int, last: int) -> str:
     return f"{what} {first}" if first == last else f"{what}s {first}-{last}"
 
 
-def expert_lines(facts: ExpertFacts, reason: str | None, marks: Marks, width: int) -> list[Line]:
-    """One expert: where it is, how much it is used and who holds it."""
+def expert_lines(facts: ExpertFacts, used: str | None, marks: Marks, width: int) -> list[Line]:
+    """One expert: where it is, how much it is used and who holds it. `used` says when its uses were
+    counted, or why there are none."""
     rows = [
         ("tier", (Span(facts.tier, ink_of(facts.tier)),)),
         ("slot", line("-" if facts.slot is None else count(facts.slot))),
-        ("uses", _uses(facts, reason)),
+        ("uses", _uses(facts, used)),
     ]
     if facts.share is not None:
         times = "" if facts.times_even is None else f", {facts.times_even:.2f} x an even share"
@@ -119,10 +120,10 @@ def expert_lines(facts: ExpertFacts, reason: str | None, marks: Marks, width: in
     return lines + (_columns(names, width) if names else [line(quiet("  no node is known"))])
 
 
-def _uses(facts: ExpertFacts, reason: str | None) -> Line:
+def _uses(facts: ExpertFacts, used: str | None) -> Line:
     if facts.uses is None:
-        return line("-", quiet(f"  {reason}") if reason else "")
-    return line(strong(count(facts.uses)), quiet(" since the Station started (measured)"))
+        return line("-", quiet(f"  {used}") if used else "")
+    return line(strong(count(facts.uses)), quiet(f" {used}"))
 
 
 def _columns(names: Sequence[str], width: int) -> list[Line]:

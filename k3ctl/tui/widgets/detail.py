@@ -2,30 +2,16 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
-from textual.containers import VerticalScroll
 
 from k3ctl.tui.widgets.drawing import Draw, Drawing
+from k3ctl.tui.widgets.scroll import Scroll
 
 
-class Detail(VerticalScroll, inherit_bindings=False):
-    """A drawing of automatic height in a scroll. Left and right are free for what holds it."""
+class Detail(Scroll):
+    """A drawing of automatic height in a scroll."""
 
-    DEFAULT_CSS = """
-    Detail { height: 1fr; scrollbar-size-vertical: 1; }
-    Detail Drawing { min-height: 1; }
-    """
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("up,k", "scroll_up", "up", show=False),
-        Binding("down,j", "scroll_down", "down", show=False),
-        Binding("pageup,ctrl+b", "page_up", "page up", show=False),
-        Binding("pagedown,ctrl+f", "page_down", "page down", show=False),
-        Binding("home,g", "scroll_home", "top", show=False),
-        Binding("end,G", "scroll_end", "end", show=False),
-    ]
+    DEFAULT_CSS = "Detail Drawing { min-height: 1; }"
 
     def __init__(
         self,

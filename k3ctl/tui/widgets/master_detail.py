@@ -6,9 +6,10 @@ from typing import Literal
 
 from textual import events
 from textual.app import ComposeResult
-from textual.containers import Container, VerticalScroll
+from textual.containers import Container
 
-from k3ctl.tui.widgets.drawing import Draw, Drawing
+from k3ctl.tui.widgets.detail import Detail
+from k3ctl.tui.widgets.drawing import Draw
 from k3ctl.tui.widgets.row_table import RowTable
 
 BESIDE_COLUMNS = 168
@@ -23,26 +24,24 @@ class MasterDetail(Container):
     DEFAULT_CSS = """
     MasterDetail { height: 1fr; layout: vertical; }
     MasterDetail > RowTable { width: 1fr; height: 1fr; }
-    MasterDetail > VerticalScroll { width: 1fr; height: 1fr; display: none; }
-    MasterDetail > VerticalScroll { scrollbar-size-vertical: 1; }
+    MasterDetail > Detail { width: 1fr; display: none; }
     MasterDetail.beside { layout: horizontal; }
     MasterDetail.beside > RowTable { width: 3fr; }
-    MasterDetail.beside > VerticalScroll { width: 2fr; display: block; padding: 0 0 0 3; }
-    MasterDetail.below > VerticalScroll { display: block; padding: 1 0 0 0; }
+    MasterDetail.beside > Detail { width: 2fr; display: block; padding: 0 0 0 3; }
+    MasterDetail.below > Detail { display: block; padding: 1 0 0 0; }
     MasterDetail.page > RowTable { display: none; }
-    MasterDetail.page > VerticalScroll { display: block; }
+    MasterDetail.page > Detail { display: block; }
     """
 
     def __init__(self, table: RowTable, draw_page: Draw) -> None:
         super().__init__()
         self.table = table
-        self._page = Drawing(draw_page, fit=True)
+        self._page = Detail(draw_page)
         self._opened = False
 
     def compose(self) -> ComposeResult:
         yield self.table
-        with VerticalScroll(can_focus=True):
-            yield self._page
+        yield self._page
 
     @property
     def is_open(self) -> bool:
@@ -53,7 +52,7 @@ class MasterDetail(Container):
         """Go to the page."""
         self._opened = True
         self.settle()
-        self.query_one(VerticalScroll).focus()
+        self._page.focus()
 
     def leave(self) -> bool:
         """Back to the table; False when there already."""
@@ -94,9 +93,8 @@ class MasterDetail(Container):
     def on_row_table_moved(self) -> None:
         if not self.has_class("table"):
             self._page.redraw()
-            page = self.query_one(VerticalScroll)
-            if page.scroll_offset.y:  # at its top already it would be laid out for nothing
-                page.scroll_home(animate=False)
+            if self._page.scroll_offset.y:  # at its top already it would be laid out for nothing
+                self._page.scroll_home(animate=False)
 
     def on_row_table_opened(self, event: RowTable.Opened) -> None:
         event.stop()

@@ -152,6 +152,10 @@ class RowTable(ScrollView, can_focus=True, inherit_bindings=False):
         """Rows that the filter keeps out."""
         return len(self._all) - len(self._rows)
 
+    def has(self, key: str) -> bool:
+        """Whether there is such a row, be it one that the filter keeps out."""
+        return key in self._all
+
     def record(self, row: Row) -> dict[str, Any]:
         """A row's values by the keys of its columns."""
         return {column.key: value for column, value in zip(self.columns, row.values, strict=True)}
