@@ -36,6 +36,7 @@ INSTEAD = {
     ". .venv/bin/activate": ". $(dirname $(command -v k3ctl))/activate && k3ctl --version",
     "k3ctl replay --at 03:12": "k3ctl replay --at now --once",
     "k3ctl check": "k3ctl check --no-pods --greedy --prompts 1 --tokens 2",
+    "k3ctl placement measure": "k3ctl placement measure --rounds 1 --tokens 16",
     "k3ctl bench decode": "k3ctl bench decode --prompts 1 --rounds 1 --tokens 8",
     "k3ctl bench lanes --lanes 1,4": "k3ctl bench lanes --lanes 1,2 --tokens 4",
     "k3ctl trace record live.k3trace --tokens 64 --seconds 60": (
