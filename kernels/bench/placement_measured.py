@@ -2,7 +2,9 @@
 
 Measures the costs of an embedded pod's tiers, then replays a trace through the pod's tiers on
 each map (a policy's name or a .json file), maps in turns, and shows the time of a token's experts
-by both. The figures are of this machine, and of little use while it does something else.
+by both: all of it, and each tier's own. A hop to the sparks is measured until its answer is taken,
+which is when the Station's own tiers are done. The figures are of this machine, and of little use
+while it does something else.
 """
 
 from __future__ import annotations
@@ -18,13 +20,15 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
+from k3d.experts.tiers import ExpertTiers
 from k3d.placement.costs import RECEIPT, costs_of
 from k3d.placement.planners import PlanRequest, make_plan
 from k3d.placement.pod import load_pod, model_directory
 from k3d.placement.policy import load_policy
 from k3d.placement.policy_files import find_policy
-from k3d.placement.simulator import simulate
+from k3d.placement.simulator import Simulation, simulate
 from k3d.placement.trace import Trace, read_trace
+from k3d.station.assembly import Station
 from k3d.station.bench_home import assembled, bench_home, spark_processes
 from k3d.station.bench_tiers import bench_tiers, serve_layers
 from k3d.station.options import StationOptions
@@ -63,12 +67,13 @@ def main() -> None:
         description = find_policy("pods", options.pod, home)
         if options.transport != "inproc":
             stack.enter_context(spark_processes(own, description, pod, chosen))
-        told: dict[str, float] = {}
+        told: dict[str, Simulation] = {}
+        tiers: dict[str, dict[str, float]] = {}
         taken: dict[str, list[np.ndarray]] = {name: [] for name in options.maps}
         files: dict[str, Path] = {}
         for name in options.maps:
             plan = make_plan(PlanRequest(load_policy(name, home), trace, slots, costs))
-            told[name] = simulate(plan.placed, replayed, costs, by_rows=False).token.mean_us
+            told[name] = simulate(plan.placed, replayed, costs, by_rows=False)
             files[name] = Path(folder) / f"{Path(name).stem}.json"
             files[name].write_bytes(plan.placed.to_json())
         for _ in range(options.rounds):
@@ -76,18 +81,34 @@ def main() -> None:
                 with assembled(pod, own, replace(chosen, placement=str(path))) as station:
                     ids = _passes(replayed)
                     serve_layers(station, ids[:16])
+                    before = spent_us(station)
                     layers = serve_layers(station, ids)
                     taken[name].append(layers.time_us.reshape(len(ids), -1).sum(axis=1))
+                    passes, of_map = len(ids) * options.rounds, tiers.setdefault(name, {})
+                    for tier, after in spent_us(station).items():
+                        of_map[tier] = of_map.get(tier, 0.0) + (after - before[tier]) / passes
     put("map                     simulated us  measured us  ratio  measured p50 us\n")
     mean = {name: float(np.concatenate(times).mean()) for name, times in taken.items()}
     usual = {name: float(np.median(np.concatenate(times))) for name, times in taken.items()}
-    for name in sorted(told, key=told.__getitem__):
+    for name in sorted(told, key=lambda name: told[name].token.mean_us):
+        mean_us = told[name].token.mean_us
         put(
-            f"{name:22} {told[name]:13.0f} {mean[name]:12.0f} {told[name] / mean[name]:6.2f} "
+            f"{name:22} {mean_us:13.0f} {mean[name]:12.0f} {mean_us / mean[name]:6.2f} "
             f"{usual[name]:16.0f}\n"
         )
+        for use in told[name].tiers:
+            if use.called:
+                put(f"  {use.tier:20} {use.time_us:13.0f} {tiers[name][use.tier]:12.0f}\n")
     by_taken = sorted(usual, key=usual.__getitem__)
     put(f"order by the measured p50: {' < '.join(by_taken)}\n")
+
+
+def spent_us(station: Station) -> dict[str, float]:
+    """Microseconds that hops to each tier have taken since the Station began."""
+    experts = station.engine.experts
+    assert isinstance(experts, ExpertTiers)
+    log = experts.log
+    return {tier: float(log.figures(index).sum_us) for index, tier in enumerate(log.tiers)}
 
 
 def _passes(trace: Trace) -> np.ndarray:
