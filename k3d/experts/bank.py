@@ -9,7 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from k3d.errors import BankError, CheckpointError, K3Error
-from k3d.experts.bank_file import REBUILD, SEGMENT_BYTES, Bank, BankHeader, EarlierBank
+from k3d.experts.bank_file import Bank, EarlierBank
+from k3d.experts.bank_header import REBUILD, SEGMENT_BYTES, BankHeader
 from k3d.experts.bank_writer import BankWriter
 from k3d.experts.source import ExpertSource
 from k3d.model.checkpoint import Checkpoint

@@ -27,244 +27,28 @@ serves any number of sparks. A bank is published by rename: it is whole or absen
 from __future__ import annotations
 
 import os
-import struct
-from bisect import bisect_left
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from io import FileIO
 from pathlib import Path
 
-import msgspec
 from blake3 import blake3
 
-from k3d.errors import BankError, ConfigError
+from k3d.errors import BankError
+from k3d.experts.bank_header import REBUILD
+from k3d.experts.bank_layout import MAGIC, PREFIX, BankLayout, Manifest
 from k3d.experts.content_hash import content_hash
 from k3d.experts.pages import WORTH_DROPPING_BYTES, drop_pages
-from k3d.experts.shape import ExpertFormat, ExpertShape
 
-MAGIC = b"K3BANK03"
 EARLIER = (b"K3BANK01", b"K3BANK02")
-PREFIX = struct.Struct("<8sI32s32s")
-HASH_BYTES = 32
-PAGE = 4096
-SEGMENT_BYTES = 256 * 2**10
-"""Of banks that are made now."""
-MOST_SEGMENT_BYTES = 16 * 2**20
-MOST_EXPERTS = 2**22
-REBUILD = "remove the file, then: k3ctl bank build, or k3ctl pod down and k3ctl pod up"
 
 
 class EarlierBank(BankError):
     """A bank in a format of an earlier k3pod: it can only be built again."""
 
 
-class BankHeader(msgspec.Struct, frozen=True):
-    """What a bank holds; checked against the pod before a byte of it is served."""
-
-    model_digest: str
-    slice_index: int
-    slice_count: int
-    shape: ExpertShape
-    record_bytes: int
-    shards: tuple[tuple[str, int, int], ...] = ()
-    """Name, bytes and mtime_ns of the shards it was built from; another set means build again."""
-    weights: dict[str, bytes] = {}
-    """blake3 of the tensors outside the experts, by name, as they were then."""
-    map_digest: str | None = None
-    """The placement that chose its experts; None for a bank of all."""
-    held: bytes = b""
-    """One bit an expert, in record order from the lowest bit of byte 0; empty holds all."""
-    recast_from: ExpertFormat | None = None
-    """The release's format, when the records are an exact recast of it."""
-    segment_bytes: int = 64 * 2**10
-    """Most of a segment; a bank that does not say was made with this."""
-
-
-class RecordOrder(Sequence[tuple[int, int]]):
-    """(layer, expert) of every record of a bank, by its index in the file."""
-
-    def __init__(self, shape: ExpertShape, held: bytes = b"") -> None:
-        self._layers = shape.layers
-        self._experts = shape.experts
-        self._row_of = {layer: row for row, layer in enumerate(shape.layers)}
-        self._total = len(shape.layers) * shape.experts
-        self._positions: range | list[int] = range(self._total)
-        if held:
-            places = (
-                8 * number + bit
-                for number, byte in enumerate(held)
-                if byte
-                for bit in range(8)
-                if byte >> bit & 1
-            )
-            self._positions = [place for place in places if place < self._total]
-
-    def __len__(self) -> int:
-        return len(self._positions)
-
-    def __getitem__(self, index: int) -> tuple[int, int]:  # type: ignore[override]
-        row, expert = divmod(self._positions[index], self._experts)
-        return self._layers[row], expert
-
-    def __iter__(self) -> Iterator[tuple[int, int]]:
-        return (self[index] for index in range(len(self)))
-
-    def find(self, layer: int, expert: int) -> int | None:
-        """Index of an expert's record; None where the bank does not hold it."""
-        row = self._row_of.get(layer)
-        if row is None or not 0 <= expert < self._experts:
-            return None
-        place = row * self._experts + expert
-        if isinstance(self._positions, range):
-            return place
-        index = bisect_left(self._positions, place)
-        found = index < len(self._positions) and self._positions[index] == place
-        return index if found else None
-
-
-def held_mask(shape: ExpertShape, experts: Sequence[tuple[int, int]]) -> bytes:
-    """The `held` of a bank of these (layer, expert)."""
-    row_of = {layer: row for row, layer in enumerate(shape.layers)}
-    mask = bytearray(-(-len(shape.layers) * shape.experts // 8))
-    for layer, expert in experts:
-        place = row_of[layer] * shape.experts + expert
-        mask[place // 8] |= 1 << place % 8
-    return bytes(mask)
-
-
-@dataclass(frozen=True)
-class BankLayout:
-    """Where everything is in the file of a header."""
-
-    header: BankHeader
-    encoded: bytes
-    order: RecordOrder
-
-    @classmethod
-    def of(cls, header: BankHeader) -> BankLayout:
-        encoded = msgspec.msgpack.encode(header)
-        return cls(header, encoded, RecordOrder(header.shape, header.held))
-
-    @property
-    def count(self) -> int:
-        return len(self.order)
-
-    @property
-    def table_start(self) -> int:
-        return PREFIX.size + len(self.encoded)
-
-    @property
-    def data_start(self) -> int:
-        return -(-self.packed_bytes // PAGE) * PAGE
-
-    @property
-    def packed_bytes(self) -> int:
-        """Of the manifest without the zeros at its end."""
-        return self.table_start + self.table_bytes
-
-    @property
-    def segment_records(self) -> int:
-        """Records of a segment; 0 where there are none."""
-        most = self.header.segment_bytes // self.header.record_bytes
-        return most if most > 1 else 0
-
-    @property
-    def segments(self) -> int:
-        return -(-self.count // self.segment_records) if self.segment_records else 0
-
-    @property
-    def table_bytes(self) -> int:
-        """Of both hash tables."""
-        return (self.count + self.segments) * HASH_BYTES
-
-    @property
-    def size_bytes(self) -> int:
-        return self.data_start + self.count * self.header.record_bytes
-
-    def offset(self, index: int) -> int:
-        return self.data_start + index * self.header.record_bytes
-
-    def runs(self, begin: int, end: int, most_bytes: int) -> Iterator[tuple[int, int]]:
-        """(first, number) of the records from `begin` to `end` in pieces of about `most_bytes`,
-        which split no segment that lies within."""
-        step = max(1, most_bytes // self.header.record_bytes)
-        segment = self.segment_records
-        if segment:
-            step = max(1, step // segment) * segment
-        while begin < end:
-            stop = min(end, (begin // step + 1) * step)
-            yield begin, stop - begin
-            begin = stop
-
-    def manifest(self, hashes: bytes | bytearray, *, whole: bool = True) -> bytes:
-        """Every byte before the data; `whole` False for a bank that is being built."""
-        table_digest = blake3(hashes).digest() if whole else bytes(HASH_BYTES)
-        prefix = PREFIX.pack(MAGIC, len(self.encoded), blake3(self.encoded).digest(), table_digest)
-        return (prefix + self.encoded + hashes).ljust(self.data_start, b"\0")
-
-
-@dataclass(frozen=True)
-class Manifest:
-    """A manifest that was read: it is whole, and agrees with itself. `hashes` are both tables."""
-
-    layout: BankLayout
-    hashes: bytes
-
-    @property
-    def header(self) -> BankHeader:
-        return self.layout.header
-
-    @property
-    def raw(self) -> bytes:
-        return self.layout.manifest(self.hashes)
-
-    @property
-    def packed(self) -> bytes:
-        """What a transfer carries of it: the zeros at its end say nothing."""
-        return self.raw[: self.layout.packed_bytes]
-
-    def segment_digest(self, number: int) -> bytes:
-        return self.digest(self.layout.count + number)
-
-    def damaged(self, first: int, records: memoryview) -> list[int]:
-        """Indexes of those of neighbouring records, from index `first` on, that are not the ones
-        this manifest names."""
-        layout, size = self.layout, self.layout.header.record_bytes
-        count, segment = len(records) // size, layout.segment_records
-        found: list[int] = []
-        at = 0
-        while at < count:
-            index, many = first + at, 1
-            if segment and index % segment == 0:
-                whole = min(segment, layout.count - index)
-                if at + whole <= count:
-                    many = whole
-                    piece = records[at * size : (at + many) * size]
-                    if content_hash(piece) == self.segment_digest(index // segment):
-                        at += many
-                        continue
-            for each in range(at, at + many):
-                if content_hash(records[each * size : (each + 1) * size]) != self.digest(
-                    first + each
-                ):
-                    found.append(first + each)
-            at += many
-        return found
-
-    def digest(self, index: int) -> bytes:
-        return self.hashes[index * HASH_BYTES : (index + 1) * HASH_BYTES]
-
-    @property
-    def content_digest(self) -> str:
-        """Names the bytes of all records: blake3 of the hash tables, hex."""
-        return blake3(self.hashes).hexdigest()
-
-
 def read_manifest(file: FileIO, name: str) -> Manifest:
     """The manifest of an open bank. Raises BankError naming the part that is damaged."""
     size = os.fstat(file.fileno()).st_size
-    header, encoded = _read_header(file, size, name)
-    layout = BankLayout(header, encoded, RecordOrder(header.shape, header.held))
+    layout = BankLayout.decoded(_read_header(file, size, name), name)
     if size != layout.size_bytes:
         raise BankError(f"bank {name} is {size} bytes, not {layout.size_bytes}", hint=REBUILD)
     start = layout.table_start
@@ -353,7 +137,9 @@ class Bank:
         self._file.close()
 
 
-def _read_header(file: FileIO, size: int, name: str) -> tuple[BankHeader, bytes]:
+def _read_header(file: FileIO, size: int, name: str) -> bytes:
+    """The encoded header, whole. Raises BankError, EarlierBank."""
+
     def refuse(what: str) -> BankError:
         return BankError(f"bank {name} {what}", hint=REBUILD)
 
@@ -370,29 +156,4 @@ def _read_header(file: FileIO, size: int, name: str) -> tuple[BankHeader, bytes]
     encoded = os.pread(file.fileno(), length, PREFIX.size)
     if blake3(encoded).digest() != digest:
         raise refuse("has a damaged header")
-    return decode_header(encoded, name), encoded
-
-
-def decode_header(encoded: bytes, name: str) -> BankHeader:
-    """A header from its bytes. Raises BankError where it is none or contradicts itself."""
-    try:
-        header = msgspec.msgpack.decode(encoded, type=BankHeader)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise BankError(
-            f"bank {name} has a header of another version: {error}", hint=REBUILD
-        ) from None
-    shape, total = header.shape, len(header.shape.layers) * header.shape.experts
-    try:
-        sound = (
-            0 < total <= MOST_EXPERTS
-            and len(set(shape.layers)) == len(shape.layers)
-            and 0 <= header.slice_index < header.slice_count
-            and header.record_bytes == shape.slice_bytes(header.slice_count) > 0
-            and len(header.held) in (0, -(-total // 8))
-            and 0 <= header.segment_bytes <= MOST_SEGMENT_BYTES
-        )
-    except (ConfigError, ArithmeticError):
-        sound = False
-    if not sound:
-        raise BankError(f"bank {name} has a header that contradicts itself", hint=REBUILD)
-    return header
+    return encoded

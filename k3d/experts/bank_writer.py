@@ -8,8 +8,6 @@ record that was torn, or that the disk lost, is written again.
 
 from __future__ import annotations
 
-import errno
-import fcntl
 import os
 from collections.abc import Callable
 from contextlib import suppress
@@ -17,19 +15,15 @@ from pathlib import Path
 from time import perf_counter
 from typing import NoReturn
 
-from k3d.errors import BankError, Locked
-from k3d.experts.bank_file import (
-    HASH_BYTES,
-    PREFIX,
-    SEGMENT_BYTES,
-    BankHeader,
-    BankLayout,
-    Manifest,
-)
+from k3d.errors import BankError
+from k3d.experts.bank_header import SEGMENT_BYTES, BankHeader
+from k3d.experts.bank_layout import HASH_BYTES, PREFIX, BankLayout, Manifest
 from k3d.experts.content_hash import content_hash
 from k3d.experts.direct_write import DirectWriter, write_all
 from k3d.experts.pages import WORTH_DROPPING_BYTES, drop_pages
+from k3d.experts.partial_file import take_partial
 from k3d.experts.write_behind import WriteBehind
+from k3d.experts.write_failed import write_failed
 
 _NOTHING = bytes(HASH_BYTES)
 
@@ -57,14 +51,13 @@ class BankWriter:
         self.path = path
         self.layout = wanted.layout if wanted is not None else BankLayout.of(header)
         self.discarded: str | None = None
-        self.waited = False
         self.hash_s = 0.0
         self._wanted = wanted
         self._partial = path.with_name(f".{path.name}.partial")
         self._hashes = bytearray(self.layout.table_bytes)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            self._descriptor = self._take(wait)
+            self._descriptor, self.waited = take_partial(self._partial, path.name, wait)
         except OSError as error:
             self._fail(error)
         self._file = DirectWriter(self._descriptor)
@@ -191,31 +184,6 @@ class BankWriter:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _take(self, wait: bool) -> int:
-        """The partial file, locked. One that was published meanwhile is somebody else's bank."""
-        while True:
-            descriptor = os.open(self._partial, os.O_RDWR | os.O_CREAT, 0o644)
-            try:
-                self._lock(descriptor, wait)
-                if _same_file(descriptor, self._partial):
-                    return descriptor
-            except BaseException:
-                os.close(descriptor)
-                raise
-            os.close(descriptor)
-
-    def _lock(self, descriptor: int, wait: bool) -> None:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if not wait:
-                raise Locked(
-                    f"bank {self.path.name} is being written by another process",
-                    hint="wait until it is done, or end it",
-                ) from None
-            self.waited = True
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-
     def _go_on(self, progress: Callable[[], None] | None) -> set[int]:
         """Indexes still to be written, after what an interrupted writer left was checked."""
         layout, everything = self.layout, set(range(self.layout.count))
@@ -273,40 +241,6 @@ class BankWriter:
         raise write_failed(self.path, error) from error
 
 
-def replace_record(
-    path: Path,
-    manifest: Manifest,
-    index: int,
-    record: bytes | memoryview,
-    *,
-    same_as: int | None = None,
-) -> None:
-    """Put a record in the place of a damaged one. Raises BankError unless it is the right one.
-
-    `same_as` is the open file in which the damage was found, if another may have its name now.
-    """
-    layer, expert = manifest.layout.order[index]
-    what = f"bank {path.name}: the record of layer {layer} expert {expert}"
-    if content_hash(record) != manifest.digest(index):
-        raise BankError(
-            f"{what} cannot be repaired: its source is not what the bank was built from",
-            hint="fetch the shard again, or build the bank again",
-        )
-    try:
-        with path.open("r+b", buffering=0) as file:
-            if same_as is not None and not _same_file(same_as, path):
-                raise BankError(f"{what} is not repaired: another bank has taken its place")
-            if os.fstat(file.fileno()).st_nlink > 1:
-                raise BankError(
-                    f"{what} is not repaired: the file has another name too",
-                    hint="remove the hard link, or build the bank again",
-                )
-            write_all(file.fileno(), record, manifest.layout.offset(index))
-            os.fsync(file.fileno())
-    except OSError as error:
-        raise write_failed(path, error) from error
-
-
 def sync_directory(folder: Path) -> None:
     """Make names in a folder durable."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
@@ -314,25 +248,6 @@ def sync_directory(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def write_failed(path: Path, error: OSError) -> BankError:
-    """What a failed write of a bank means, in one sentence."""
-    hint = "check the folder"
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        hint = f"free space on {path.parent}; a build that is run again goes on from here"
-    elif error.errno == errno.EFBIG:
-        hint = "raise the limit on the size of files: ulimit -f"
-    elif error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
-        hint = f"make {path.parent} writable, or choose another home"
-    return BankError(f"bank {path} cannot be written: {error.strerror}", hint=hint)
-
-
-def _same_file(descriptor: int, path: Path) -> bool:
-    try:
-        return os.path.samestat(os.fstat(descriptor), path.stat())
-    except FileNotFoundError:
-        return False
 
 
 def _begun_alike(layout: BankLayout, found: bytes, begun: bytes) -> bool:

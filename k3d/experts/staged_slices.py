@@ -14,9 +14,9 @@ from pathlib import Path
 
 from k3d.errors import BankError
 from k3d.experts.bank_file import Bank
-from k3d.experts.bank_writer import replace_record
 from k3d.experts.content_hash import content_hash
 from k3d.experts.pages import drop_pages, read_ahead
+from k3d.experts.record_repair import replace_record
 from k3d.experts.shape import ExpertShape
 from k3d.fabric.facts import StagedBank
 

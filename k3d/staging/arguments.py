@@ -97,10 +97,7 @@ def _run(options: argparse.Namespace) -> int:
 def _rate(text: str) -> float:
     """Bytes a second: a number with K, M or G behind it or none."""
     unit = text[-1:].lower() if text[-1:].isalpha() else ""
-    try:
-        value = float(text[: len(text) - len(unit)]) * _UNITS[unit]
-    except (KeyError, ValueError):
-        value = math.nan
+    value = _number(text[: len(text) - len(unit)]) * _UNITS.get(unit, math.nan)
     if not LEAST_RATE <= value < math.inf:
         raise argparse.ArgumentTypeError(
             f"{text[:40]!r} is no rate of at least {LEAST_RATE // 1024}K bytes a second"
@@ -108,21 +105,23 @@ def _rate(text: str) -> float:
     return value
 
 
-def _seconds(text: str) -> float:
+def _number(text: str) -> float:
+    """NaN for what is none, which no bound lets through."""
     try:
-        value = float(text)
+        return float(text)
     except ValueError:
-        value = math.nan
+        return math.nan
+
+
+def _seconds(text: str) -> float:
+    value = _number(text)
     if not 0 <= value <= A_YEAR_S:
         raise argparse.ArgumentTypeError(f"{text[:40]!r} is no number of seconds")
     return value
 
 
 def _share(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
+    value = _number(text)
     if not 0 < value <= 1:
         raise argparse.ArgumentTypeError(f"{text[:40]!r} is no share above 0 and up to 1")
     return value

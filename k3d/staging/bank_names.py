@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from k3d.errors import BankError
-from k3d.experts.bank_file import BankHeader
+from k3d.experts.bank_header import BankHeader
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}\.bank")
 STATION = "station"

@@ -15,9 +15,11 @@ from blake3 import blake3
 
 from k3d import __version__
 from k3d.errors import BankError, FabricError, HandshakeRefused, K3Error, NotFound
-from k3d.experts.bank_file import PREFIX, Bank, BankLayout, Manifest, RecordOrder, decode_header
-from k3d.experts.bank_writer import BankWriter, replace_record
+from k3d.experts.bank_file import Bank
+from k3d.experts.bank_layout import PREFIX, BankLayout, Manifest
+from k3d.experts.bank_writer import BankWriter
 from k3d.experts.direct_write import BLOCK
+from k3d.experts.record_repair import replace_record
 from k3d.staging.bank_names import bank_suffix, check_name
 from k3d.staging.disk_space import begun_bytes, free_bytes
 from k3d.staging.pieces import Pieces, Step
@@ -255,13 +257,12 @@ def _receive_manifest(channel: Channel, offer: Offer) -> Manifest:
         raise BankError(f"the manifest of {name} was damaged on the way", hint="send it again")
     _, length, _, _ = PREFIX.unpack_from(raw)
     encoded = bytes(raw[PREFIX.size : PREFIX.size + length])
-    header = decode_header(encoded, name)
-    layout = BankLayout(header, encoded, RecordOrder(header.shape, header.held))
+    layout = BankLayout.decoded(encoded, name)
     table = layout.table_start
     manifest = Manifest(layout, bytes(raw[table : table + layout.table_bytes]))
     if manifest.packed != raw or layout.size_bytes != offer.size_bytes:
         raise BankError(f"the manifest of {name} contradicts itself", hint="build the bank again")
-    if not name.endswith(bank_suffix(header)):
+    if not name.endswith(bank_suffix(layout.header)):
         raise BankError(f"{name} is the name of another bank than the one offered")
     return manifest
 

@@ -13,7 +13,8 @@ from pathlib import Path
 from k3d.errors import BankError, K3Error
 from k3d.experts.bank import slice_of
 from k3d.experts.bank_file import Bank
-from k3d.experts.bank_writer import BankWriter, replace_record
+from k3d.experts.bank_writer import BankWriter
+from k3d.experts.record_repair import replace_record
 from k3d.experts.source import ExpertSource
 from k3d.model.checkpoint import Checkpoint
 from k3d.staging.bank_names import bank_suffix

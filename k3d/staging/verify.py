@@ -9,14 +9,9 @@ from typing import Literal
 from blake3 import blake3
 
 from k3d.errors import BankError
-from k3d.experts.bank_file import (
-    HASH_BYTES,
-    PREFIX,
-    Bank,
-    BankLayout,
-    RecordOrder,
-    decode_header,
-)
+from k3d.experts.bank_file import Bank
+from k3d.experts.bank_layout import HASH_BYTES, PREFIX, BankLayout
+from k3d.experts.content_hash import content_hash
 from k3d.staging.bank_names import PlacedBank, model_of
 from k3d.staging.pace import Pace
 from k3d.staging.progress import Progress
@@ -130,14 +125,13 @@ def _suspects(path: Path) -> list[tuple[int, int]]:
             encoded = file.read(length)
             if blake3(encoded).digest() != digest:
                 return []
-            header = decode_header(encoded, path.name)
-            layout = BankLayout(header, encoded, RecordOrder(header.shape, header.held))
+            layout = BankLayout.decoded(encoded, path.name)
             hashes = file.read(layout.table_bytes)
             file.seek(layout.data_start)
             wrong = []
             for index in range(layout.count):
-                record = file.read(header.record_bytes)
-                if blake3(record).digest() != hashes[index * HASH_BYTES :][:HASH_BYTES]:
+                record = file.read(layout.header.record_bytes)
+                if content_hash(record) != hashes[index * HASH_BYTES :][:HASH_BYTES]:
                     wrong.append(layout.order[index])
                 if len(wrong) == MOST_SUSPECTS:
                     break

@@ -10,15 +10,9 @@ import msgspec
 
 from k3d.errors import BankError
 from k3d.experts.bank import shard_facts
-from k3d.experts.bank_file import (
-    HASH_BYTES,
-    SEGMENT_BYTES,
-    Bank,
-    BankHeader,
-    BankLayout,
-    EarlierBank,
-    held_mask,
-)
+from k3d.experts.bank_file import Bank, EarlierBank
+from k3d.experts.bank_header import SEGMENT_BYTES, BankHeader, held_mask
+from k3d.experts.bank_layout import HASH_BYTES, BankLayout
 from k3d.experts.shape import ExpertShape
 from k3d.experts.source import planned_shape
 from k3d.model.checkpoint import EXPERTS, Checkpoint

@@ -11,7 +11,9 @@ from pathlib import Path
 
 from k3d.errors import BankError
 from k3d.experts.bank import slice_of
-from k3d.experts.bank_file import Bank, BankHeader, Manifest
+from k3d.experts.bank_file import Bank
+from k3d.experts.bank_header import BankHeader
+from k3d.experts.bank_layout import Manifest
 from k3d.experts.content_hash import content_hash
 from k3d.fabric.records import Name, Record
 from k3d.placement.pod import SPARK_TIER

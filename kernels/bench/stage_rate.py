@@ -28,7 +28,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from k3d.experts.bank_file import SEGMENT_BYTES, Bank, BankHeader, RecordOrder
+from k3d.experts.bank_file import Bank
+from k3d.experts.bank_header import SEGMENT_BYTES, BankHeader, RecordOrder
 from k3d.experts.bank_writer import BankWriter
 from k3d.experts.shape import ExpertShape
 from k3d.staging.bank_names import bank_name

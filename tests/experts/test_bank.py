@@ -13,13 +13,14 @@ import pytest
 from blake3 import blake3
 
 from k3d.errors import BankError
-from k3d.experts import bank_file
+from k3d.experts import bank_file, bank_layout
 from k3d.experts.bank import (
     Bank,
     build_bank,
     slice_of,
 )
-from k3d.experts.bank_file import BankLayout, decode_header
+from k3d.experts.bank_header import decode_header
+from k3d.experts.bank_layout import BankLayout
 from k3d.experts.content_hash import content_hash
 from tests.experts.bank_copies import Tiny, source_of
 from tests.tiny_checkpoint import TinyModel
@@ -146,7 +147,7 @@ def test_a_well_hashed_header_of_another_version(copy: Path, digest: str) -> Non
     whole = copy.read_bytes()
     table, _, _ = layout(whole)
     for header in (b"\x80", b"\xc1", b"", b"\x81\xa5model\x01"):
-        fixed = struct.pack("<8sI32s", bank_file.MAGIC, len(header), blake3(header).digest())
+        fixed = struct.pack("<8sI32s", bank_layout.MAGIC, len(header), blake3(header).digest())
         copy.write_bytes(fixed + whole[44:76] + header + whole[table:])
         with pytest.raises(BankError, match="version"):
             Bank(copy, model_digest=digest)
@@ -183,7 +184,7 @@ def test_segments_are_hashed_whole_and_damage_is_named_within_them(
         hashed.append(len(data))
         return content_hash(data)
 
-    monkeypatch.setattr(bank_file, "content_hash", counting)
+    monkeypatch.setattr(bank_layout, "content_hash", counting)
     records = memoryview(bytearray(bank.read(0, layout.count)))
     assert manifest.damaged(0, records) == []
     assert len(hashed) == layout.segments

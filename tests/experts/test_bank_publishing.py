@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from k3d.errors import BankError, CheckpointError
-from k3d.experts import bank_writer, write_behind
+from k3d.experts import bank_writer, partial_file, write_behind
 from k3d.experts.bank import (
     Bank,
     bank_path,
@@ -132,7 +132,7 @@ def test_a_bank_that_another_process_builds_is_waited_for(
             waiting.set()
         flock(descriptor, how)
 
-    monkeypatch.setattr(bank_writer.fcntl, "flock", lock)
+    monkeypatch.setattr(partial_file.fcntl, "flock", lock)
     source = source_of(tiny(MODEL))
     with bank_writer.BankWriter(path, whole_header(source)) as writer:
         other = threading.Thread(target=build_bank, args=(source_of(tiny(MODEL)), path))

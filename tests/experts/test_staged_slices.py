@@ -11,7 +11,9 @@ import msgspec
 import pytest
 
 from k3d.experts import staged_slices
-from k3d.experts.bank_file import Bank, BankHeader, BankLayout, held_mask
+from k3d.experts.bank_file import Bank
+from k3d.experts.bank_header import BankHeader, held_mask
+from k3d.experts.bank_layout import BankLayout
 from k3d.experts.bank_writer import BankWriter
 from k3d.experts.content_hash import content_hash
 from k3d.experts.frame_worker import worker_with_banks

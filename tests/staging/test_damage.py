@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from k3d.errors import BankError, ExitCode
-from k3d.experts.bank_file import HASH_BYTES, Bank
+from k3d.experts.bank_file import Bank
+from k3d.experts.bank_layout import HASH_BYTES
 from k3d.model.checkpoint import Checkpoint
 from tests.staging.conftest import PodHome, flip, record_at
 from tests.tiny_checkpoint import TinyModel
