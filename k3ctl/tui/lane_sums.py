@@ -10,6 +10,9 @@ from k3d.store.frame import Frame
 MOST_LISTED = 64
 """Waiting requests that a frame lists; of more of them it has the number alone."""
 
+APART = 0.02
+"""By so much the pod's tokens and the rows' may differ: they are counted one after the other."""
+
 
 @dataclass(frozen=True)
 class LaneSums:
@@ -27,9 +30,9 @@ class LaneSums:
 
     @property
     def ended_too(self) -> bool:
-        """Whether the rows do not account for the pod's tokens; figures are rounded."""
-        all_of_it, rows = self.tokens_per_s, self.rows_tokens_per_s
-        return all_of_it is not None and round(rows or 0.0, 1) != round(all_of_it, 1)
+        """Whether the rows do not account for the pod's tokens."""
+        whole, rows = self.tokens_per_s or 0.0, self.rows_tokens_per_s or 0.0
+        return abs(whole - rows) > APART * whole
 
 
 def lane_sums(frame: Frame) -> LaneSums:

@@ -53,9 +53,9 @@ def test_what_waits_and_has_no_row_is_said() -> None:
 
 @pytest.mark.parametrize(
     ("lanes", "rate", "said"),
-    [([lane(1), lane(2)], 20.0, "20.0 tokens/s  "),
+    [([lane(1), lane(2)], 20.0, "20.0 tokens/s  "), ([lane(1), lane(2)], 20.1, "20.1 tokens/s  "),
      ([lane(1), lane(2, rate=None)], 33.5, "33.5 tokens/s, 10.0 in the rows  "),
-     ([], 57.0, "57.0 tokens/s, - in the rows  "), ([], None, "- tokens/s  ")],
+     ([], 57.0, "57.0 tokens/s, none in the rows  "), ([], None, "- tokens/s  ")],
 )  # fmt: skip
 def test_tokens_of_requests_that_have_ended_are_told_apart(
     lanes: Sequence[LaneFrame], rate: float | None, said: str

@@ -21,7 +21,7 @@ from k3ctl.tui.snapshot import freshness
 from k3ctl.tui.station_calls import StationCalls
 from k3ctl.tui.themes import THEMES, all_themes, inks, theme_for
 from k3ctl.tui.trail import LENGTH, NODE_LENGTH, Trail
-from k3ctl.tui.widgets.row_table import Column, fitted
+from k3ctl.tui.widgets.columns import Column, fitted
 from k3ctl.tui.writing import WriteGuard, is_loopback
 from k3d.errors import ConfigError, FabricError, NotFound
 from k3d.store.run_file import RunFile

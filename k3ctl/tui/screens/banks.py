@@ -23,9 +23,10 @@ from k3ctl.tui.ink import Ink, Line, Span, heading, line, pad, quiet, strong, wi
 from k3ctl.tui.marks import Marks
 from k3ctl.tui.pane import Pane
 from k3ctl.tui.snapshot import Snapshot
+from k3ctl.tui.widgets.columns import Column, Row
 from k3ctl.tui.widgets.detail import Detail
 from k3ctl.tui.widgets.drawing import Drawing
-from k3ctl.tui.widgets.row_table import Column, Row, RowTable
+from k3ctl.tui.widgets.row_table import RowTable
 from k3d.errors import K3Error
 from k3d.store.frame import BankWorkFrame
 from k3d.store.paths import resolve_home

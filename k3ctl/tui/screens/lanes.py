@@ -14,9 +14,10 @@ from k3ctl.tui.lane_sums import lane_sums
 from k3ctl.tui.marks import Marks
 from k3ctl.tui.row_pane import RowPane
 from k3ctl.tui.snapshot import Snapshot
+from k3ctl.tui.widgets.columns import Column, Row
 from k3ctl.tui.widgets.drawing import Drawing
 from k3ctl.tui.widgets.master_detail import MasterDetail
-from k3ctl.tui.widgets.row_table import Column, Row, RowTable
+from k3ctl.tui.widgets.row_table import RowTable
 from k3d.store.frame import Frame, LaneFrame
 
 COLUMNS = (
@@ -145,7 +146,8 @@ def sums_lines(frame: Frame, width: int) -> list[Line]:
     """Requests, rates and pages of the pod, in as many lines as they take; the first ones first."""
     sums, used = lane_sums(frame), frame.pages - frame.free_pages
     unlisted = f", {sums.unlisted:,} not listed" if sums.unlisted else ""
-    rows = f", {amount(sums.rows_tokens_per_s)} in the rows" if sums.ended_too else ""
+    rated = "none" if not sums.rows_tokens_per_s else amount(sums.rows_tokens_per_s)
+    rows = f", {rated} in the rows" if sums.ended_too else ""
     return flowed(
         (
             line(strong(f"{sums.running}"), quiet(f" of {counted(frame.most_lanes, 'lane')}")),

@@ -14,8 +14,9 @@ from k3ctl.tui.row_pane import RowPane
 from k3ctl.tui.screens.node_detail import node_lines
 from k3ctl.tui.snapshot import Snapshot
 from k3ctl.tui.trail import node_clock_mhz, node_power_w, node_temperature_c
+from k3ctl.tui.widgets.columns import Column, Row
 from k3ctl.tui.widgets.master_detail import MasterDetail
-from k3ctl.tui.widgets.row_table import Column, Row, RowTable
+from k3ctl.tui.widgets.row_table import RowTable
 from k3d.store.frame import NodeFrame
 
 COLUMNS = (

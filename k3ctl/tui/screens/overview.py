@@ -16,8 +16,9 @@ from k3ctl.tui.pane import Pane
 from k3ctl.tui.screens.overview_tiles import tile_lines
 from k3ctl.tui.screens.pod_map import map_lines, wanted_heights
 from k3ctl.tui.snapshot import Snapshot
+from k3ctl.tui.widgets.columns import Column, Row
 from k3ctl.tui.widgets.drawing import Drawing
-from k3ctl.tui.widgets.row_table import Column, Row, RowTable
+from k3ctl.tui.widgets.row_table import RowTable
 from k3d.store.frame import Attention, Frame
 
 COLUMNS = (

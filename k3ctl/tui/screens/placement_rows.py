@@ -8,7 +8,7 @@ from k3ctl.cli.table import count, duration_us
 from k3ctl.client.candidates import Choice
 from k3ctl.tui.ink import Span, line, quiet, strong
 from k3ctl.tui.screens.placement_comparing import Comparing
-from k3ctl.tui.widgets.row_table import Column, Row
+from k3ctl.tui.widgets.columns import Column, Row
 
 COLUMNS = (
     Column("name", "CANDIDATE", most=24),

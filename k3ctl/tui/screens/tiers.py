@@ -18,11 +18,12 @@ from k3ctl.tui.pane import Chosen, Pane, Sheet
 from k3ctl.tui.screens.tiers_source import Told, question
 from k3ctl.tui.screens.tiers_view import expert_lines, ink_of, pixel_line, tier_lines
 from k3ctl.tui.snapshot import Snapshot
+from k3ctl.tui.widgets.columns import Column, Row
 from k3ctl.tui.widgets.detail import Detail
 from k3ctl.tui.widgets.drawing import Drawing
 from k3ctl.tui.widgets.expert_map import ExpertMap, Mode
 from k3ctl.tui.widgets.heat_map import Line as HeatLine
-from k3ctl.tui.widgets.row_table import Column, Row, RowTable
+from k3ctl.tui.widgets.row_table import RowTable
 from k3d.errors import K3Error
 
 EVERY_FRAMES = 2

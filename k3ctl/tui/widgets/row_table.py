@@ -1,14 +1,13 @@
 """A table of rows by key: it repaints changed lines only, and keeps cursor, sort and filter.
 
 A row has cells (what is shown) and values (what is sorted, saved and copied, in base units). Where
-the columns do not all fit, those with the highest `drop` go first. Widths only grow while rows stay
-the same, so that columns do not dance.
+the columns do not all fit, those with the highest `drop` go first.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual.binding import Binding, BindingType
@@ -17,39 +16,17 @@ from textual.message import Message
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
-from k3ctl.tui.ink import Line, Span, dimmed, pad, text_of, width_of
+from k3ctl.tui.ink import Span, text_of
 from k3ctl.tui.themes import cursor_style
+from k3ctl.tui.widgets.columns import Column, Row, Widths
 from k3ctl.tui.widgets.drawing import strip_of
+from k3ctl.tui.widgets.row_lines import CURSOR_COLUMNS, Order, header_line, row_line
 
 if TYPE_CHECKING:
     from textual import events
 
     from k3ctl.tui.filter import Filter
     from k3ctl.tui.marks import Marks
-
-GAP = 2
-CURSOR_COLUMNS = 2
-
-
-@dataclass(frozen=True)
-class Column:
-    """`drop` 0 always stays. `key` names the value in JSON and CSV. `most` limits the width."""
-
-    key: str
-    title: str
-    right: bool = False
-    drop: int = 0
-    most: int = 40
-
-
-@dataclass(frozen=True)
-class Row:
-    """One row; `old` dims it. As many cells and values as the table has columns."""
-
-    key: str
-    cells: tuple[Line, ...]
-    values: tuple[Any, ...]
-    old: bool = False
 
 
 class RowTable(ScrollView, can_focus=True, inherit_bindings=False):
@@ -113,10 +90,8 @@ class RowTable(ScrollView, can_focus=True, inherit_bindings=False):
         self._keys: list[str] = []
         self._cursor: str | None = None
         self._filter: Filter | None = None
-        self._sort: int | None = None
-        self._reverse = False
-        self._needs = [width_of((Span(column.title),)) for column in self.columns]
-        self._widths = [0] * len(self.columns)
+        self._order = Order()
+        self._widths = Widths(self.columns)
         self._fitted_to = 0
         self._painted: dict[str, tuple[Row, tuple[object, ...], Strip]] = {}
         self._seen = False
@@ -145,7 +120,7 @@ class RowTable(ScrollView, can_focus=True, inherit_bindings=False):
     @property
     def order(self) -> str | None:
         """Title of the column it is sorted by; None in the order rows were given in."""
-        return None if self._sort is None else self.columns[self._sort].title
+        return None if self._order.by is None else self.columns[self._order.by].title
 
     @property
     def hidden_count(self) -> int:
@@ -163,13 +138,7 @@ class RowTable(ScrollView, can_focus=True, inherit_bindings=False):
     def set_rows(self, rows: Iterable[Row]) -> None:
         """Show these rows; the cursor stays on its key, or near where that was."""
         new = {row.key: row for row in rows}
-        if new.keys() != self._all.keys():
-            self._needs = [width_of((Span(column.title),)) for column in self.columns]
-        for row in new.values():
-            for at, cell in enumerate(row.cells):
-                self._needs[at] = max(
-                    self._needs[at], min(width_of(cell), self.columns[at].most)
-                )  # fmt: skip
+        self._widths.note(new.values(), anew=new.keys() != self._all.keys())
         for row in new.values():  # one that says the same is the same: it is not painted again
             known = self._all.get(row.key)
             if known is not None and known == row:
@@ -208,8 +177,7 @@ class RowTable(ScrollView, can_focus=True, inherit_bindings=False):
         if self._filter is not None:
             keep = self._filter.keeps
             rows = [row for row in rows if keep("  ".join(text_of(cell) for cell in row.cells))]
-        if self._sort is not None:
-            rows = _sorted(rows, self._sort, self._reverse)
+        rows = self._order.sort(rows)
         keys = [row.key for row in rows]
         at = self._index()
         old, old_keys = self._rows, self._keys
@@ -237,15 +205,7 @@ class RowTable(ScrollView, can_focus=True, inherit_bindings=False):
     def _fit(self) -> bool:
         """Widths for the room there is; a scroll bar that came or went has changed it."""
         self._fitted_to = self._room
-        needs = list(self._needs)
-        if self._sort is not None:  # room for the mark behind the title
-            title = self.columns[self._sort].title
-            needs[self._sort] = max(needs[self._sort], width_of((Span(title),)) + 1)
-        widths = fitted(self.columns, needs, self._room - CURSOR_COLUMNS)
-        if widths == self._widths:
-            return False
-        self._widths = widths
-        return True
+        return self._widths.fit(self._room - CURSOR_COLUMNS, self._order.by)
 
     def on_resize(self, _: events.Resize) -> None:
         self._look()
@@ -304,15 +264,14 @@ class RowTable(ScrollView, can_focus=True, inherit_bindings=False):
 
     def action_sort(self) -> None:
         """By the next of the columns that are shown; after the last, as given."""
-        shown = [at for at, width in enumerate(self._widths) if width]
-        later = [at for at in shown if self._sort is None or at > self._sort]
-        self._sort = later[0] if later else None
-        self._reverse = False
+        before = -1 if self._order.by is None else self._order.by
+        later = (at for at, width in enumerate(self._widths.shown) if width and at > before)
+        self._order = Order(next(later, None))
         self._arrange()
         self.refresh()
 
     def action_reverse(self) -> None:
-        self._reverse = not self._reverse
+        self._order = replace(self._order, reverse=not self._order.reverse)
         self._arrange()
         self.refresh()
 
@@ -332,7 +291,8 @@ class RowTable(ScrollView, can_focus=True, inherit_bindings=False):
         if width != self._fitted_to:
             self._fit()
         if y < self._head:
-            return strip_of(self._header(), width, base, self.app.theme)
+            line = header_line(self.columns, self._widths.shown, self._order, self._marks())
+            return strip_of(line, width, base, self.app.theme)
         index = y - self._head + round(self.scroll_offset.y)
         if index >= len(self._rows):
             empty = not self._rows and y == 2 * self._head
@@ -340,12 +300,13 @@ class RowTable(ScrollView, can_focus=True, inherit_bindings=False):
             return strip_of(spans, width, base, self.app.theme)
         row = self._rows[index]
         under = row.key == self._cursor
-        drawn_as = (under, self.has_focus, width, tuple(self._widths), self.app.theme)
+        drawn_as = (under, self.has_focus, width, tuple(self._widths.shown), self.app.theme)
         known = self._painted.get(row.key)
         if known is not None and known[0] is row and known[1] == drawn_as:
             return known[2]
         style = base + cursor_style(self.app.theme, focused=self.has_focus) if under else base
-        strip = strip_of(self._line(row, under), width, style, self.app.theme)
+        line = row_line(self.columns, self._widths.shown, row, self._marks(), under=under)
+        strip = strip_of(line, width, style, self.app.theme)
         self._painted[row.key] = (row, drawn_as, strip)
         return strip
 
@@ -354,61 +315,8 @@ class RowTable(ScrollView, can_focus=True, inherit_bindings=False):
             return f"nothing matches {self._filter.text!r}; Esc clears the filter"
         return self._nothing
 
-    def _header(self) -> Line:
-        marks = self._marks()
-        cells: list[Span] = []
-        for at, (column, width) in enumerate(zip(self.columns, self._widths, strict=True)):
-            if not width:
-                continue
-            sorted_by = at == self._sort
-            mark = (marks.down if self._reverse else marks.up) if sorted_by else ""
-            title = Span(column.title + mark, "accent" if sorted_by else "quiet")
-            cells.append(Span(" " * (GAP if cells else CURSOR_COLUMNS)))
-            cells += pad((title,), width, right=column.right, mark=marks.more)
-        return tuple(cells)
-
-    def _line(self, row: Row, under: bool) -> Line:
-        marks = self._marks()
-        cells: list[Span] = []
-        for column, cell, width in zip(self.columns, row.cells, self._widths, strict=True):
-            if width:
-                shown = dimmed(cell) if row.old else cell
-                mark = f"{marks.cursor} " if under else " " * CURSOR_COLUMNS
-                cells.append(Span(" " * GAP) if cells else Span(mark, "accent"))
-                cells += pad(shown, width, right=column.right, mark=marks.more)
-        return tuple(cells)
-
     def on_focus(self) -> None:
         self._refresh_row(self._index())
 
     def on_blur(self) -> None:
         self._refresh_row(self._index())
-
-
-def fitted(columns: Sequence[Column], needs: Sequence[int], room: int) -> list[int]:
-    """Widths of the columns, 0 for those that have to go, highest `drop` first."""
-    widths = [min(need, column.most) for need, column in zip(needs, columns, strict=True)]
-    for drop in sorted({column.drop for column in columns if column.drop}, reverse=True):
-        if _taken(widths) <= room:
-            break
-        for at, column in enumerate(columns):
-            if column.drop == drop:
-                widths[at] = 0
-    over = _taken(widths) - room
-    if over > 0 and widths:  # the widest of those that always stay gives way
-        widest = max(range(len(widths)), key=lambda at: widths[at])
-        widths[widest] = max(4, widths[widest] - over)
-    return widths
-
-
-def _taken(widths: Sequence[int]) -> int:
-    return sum(width + GAP for width in widths if width) - GAP
-
-
-def _sorted(rows: list[Row], by: int, reverse: bool) -> list[Row]:
-    """Numbers, then texts; what is not known stays at the end either way."""
-    known = [row for row in rows if row.values[by] is not None]
-    unknown = [row for row in rows if row.values[by] is None]
-    numbers = all(isinstance(row.values[by], (int, float)) for row in known)
-    known.sort(key=lambda row: row.values[by] if numbers else str(row.values[by]), reverse=reverse)
-    return known + unknown
