@@ -17,6 +17,8 @@ COLUMNS_A_TICK = 14
 LEAST_SPAN_S = 60.0
 _BEGIN, _END = "\x02", "\x03"
 
+Curves = Callable[[Trail], Mapping[str, Points]]
+
 
 @dataclass(frozen=True)
 class Figure:
@@ -24,39 +26,37 @@ class Figure:
 
     title: str
     unit: str
-    series: Callable[[Trail], Mapping[str, Points]]
+    series: Curves
 
 
-def _pod(figure: str, scale: float = 1.0) -> Callable[[Trail], Points]:
-    def points(trail: Trail) -> Points:
-        return scaled(trail.points(figure), scale)
+def _pod(scale: float = 1.0, **figures: str) -> Curves:
+    """Curves of the pod's figures by the names they have in the chart."""
 
-    return points
+    def curves(trail: Trail) -> Mapping[str, Points]:
+        return {name: scaled(trail.points(figure), scale) for name, figure in figures.items()}
+
+    return curves
 
 
 def scaled(points: Points, scale: float) -> Points:
     return [(at, None if value is None else value * scale) for at, value in points]
 
 
-def _tier_hops(figure: str) -> Callable[[Trail], Mapping[str, Points]]:
-    def series(trail: Trail) -> Mapping[str, Points]:
+def _tier_hops(figure: str) -> Curves:
+    def curves(trail: Trail) -> Mapping[str, Points]:
         return {tier: scaled(trail.tier_points(tier, figure), 1e-3) for tier in trail.tiers()}
 
-    return series
+    return curves
 
 
 FIGURES: tuple[Figure, ...] = (
-    Figure("Decoding", "tokens/s", lambda t: {"decode": _pod("decode_tokens_per_s")(t)}),
-    Figure(
-        "Time between tokens",
-        "ms",
-        lambda t: {"p50": _pod("token_p50_us", 1e-3)(t), "p99": _pod("token_p99_us", 1e-3)(t)},
-    ),
+    Figure("Decoding", "tokens/s", _pod(decode="decode_tokens_per_s")),
+    Figure("Time between tokens", "ms", _pod(1e-3, p50="token_p50_us", p99="token_p99_us")),
     Figure("Hop p99 of each tier", "ms", _tier_hops("p99")),
     Figure("Hop p50 of each tier", "ms", _tier_hops("p50")),
-    Figure("Acceptance", "tokens a round", lambda t: {"accepted": _pod("acceptance_length")(t)}),
-    Figure("Reading prompts", "tokens/s", lambda t: {"prompt": _pod("prompt_tokens_per_s")(t)}),
-    Figure("Power of the nodes that report it", "W", lambda t: {"power": _pod("power_w")(t)}),
+    Figure("Acceptance", "tokens a round", _pod(accepted="acceptance_length")),
+    Figure("Reading prompts", "tokens/s", _pod(prompt="prompt_tokens_per_s")),
+    Figure("Power of the nodes that report it", "W", _pod(power="power_w")),
 )
 
 

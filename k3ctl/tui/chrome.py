@@ -23,7 +23,9 @@ def age(age_s: float) -> str:
     """How old, in the unit that reads best."""
     if age_s < 120:
         return f"{age_s:.0f} s"
-    return f"{age_s / 60:.0f} min" if age_s < 7200 else f"{age_s / 3600:.0f} h"
+    if age_s < 7200:
+        return f"{age_s / 60:.0f} min"
+    return f"{age_s / 3600:.0f} h" if age_s < 172_800 else f"{age_s / 86_400:.0f} d"
 
 
 def top_line(snapshot: Snapshot, marks: Marks, width: int) -> Line:

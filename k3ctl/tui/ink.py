@@ -21,6 +21,8 @@ accent: what can be acted on, and big curves; curve: small ones; good, warn, bad
 rule: lines between things; here: the pane that is open; heat-1 to heat-5: little to much;
 hbm, rtx, grace, spark: tiers."""
 
+TIER_INKS: dict[str, Ink] = {"hbm": "hbm", "rtx": "rtx", "grace": "grace", "spark": "spark"}
+
 
 class Span(NamedTuple):
     """A piece of a line."""

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from k3ctl.charts.axis import clock, plain_axis, time_axis, value_axis
-from k3ctl.charts.bars import bar, bars
+from k3ctl.charts.bars import bar
 from k3ctl.charts.canvas import ASCII_MARKS, MARKS, Canvas
 from k3ctl.charts.line_chart import line_chart
 from k3ctl.charts.sparkline import ASCII_BLOCKS, BLOCKS, sparkline
@@ -188,18 +188,6 @@ def test_a_sparkline_shows_zero_and_the_largest() -> None:
     assert sparkline([0.0, None, 4.0, 8.0], 4, False) == "▁ ▅█"
     assert sparkline([0.0, None, 4.0, 8.0], 4, True) == "_ +@"
     assert sparkline([1.0, 2.0], 2, False, most=8.0) == "▂▃"
-
-
-@property_test
-@given(
-    st.dictionaries(st.text(max_size=20), st.none() | numbers, max_size=6),
-    st.integers(0, 90),
-    st.booleans(),
-)
-def test_bars_fit(values, width, plain) -> None:
-    lines = bars(values, width, show=lambda v: "-" if v is None else "7", ascii=plain)
-    assert len(lines) == len(values)
-    assert all(len(line) <= width for line in lines)
 
 
 @property_test

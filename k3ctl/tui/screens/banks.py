@@ -17,6 +17,7 @@ from textual.widgets import ContentSwitcher
 from k3ctl.cli.bank_work_text import damage_error
 from k3ctl.cli.table import count, seconds, size
 from k3ctl.client.bank_work import run_bank_work
+from k3ctl.tui.chrome import age
 from k3ctl.tui.deeds import Deed
 from k3ctl.tui.figures import bar
 from k3ctl.tui.ink import Ink, Line, Span, heading, line, pad, quiet, strong, width_of
@@ -159,8 +160,8 @@ class BanksPane(Pane):
                 line((bank["map"] or "-")[:8]),
                 line(count(bank["records"])),
                 line(size(bank["bytes"])),
-                line(_age(bank["age_s"])),
-                line("never" if ago is None else f"{_age(ago)} ago"),
+                line(age(bank["age_s"])),
+                line("never" if ago is None else f"{age(ago)} ago"),
                 (Span(f"{glyph} {state}", _INKS.get(state, "plain")),),
             ),
             (
@@ -274,16 +275,10 @@ def _shown(name: str, value: Any) -> str:
     if name == "bytes":
         return f"{count(value)} ({size(value)})"
     if name.endswith("age_s"):
-        return _age(value)
+        return age(value)
     if name == "verified_s":
         return f"{datetime.fromtimestamp(value).astimezone():%Y-%m-%d %H:%M:%S %Z}"
     return value if isinstance(value, str) else json.dumps(value)
-
-
-def _age(age_s: float) -> str:
-    if age_s < 7200:
-        return seconds(age_s)
-    return f"{age_s / 3600:.0f} h" if age_s < 172_800 else f"{age_s / 86_400:.0f} d"
 
 
 def _command(home: Path, verb: str, pod: str) -> str:

@@ -146,8 +146,8 @@ class EventsPane(Pane):
             return True
         return False
 
-    def narrow(self, filter: Filter | None) -> None:  # noqa: A002 the word that panes use
-        self._view.narrow(filter)
+    def narrow(self, kept: Filter | None) -> None:
+        self._view.narrow(kept)
 
     def chosen(self) -> Chosen | None:
         entry = self._view.entry

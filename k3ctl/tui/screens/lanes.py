@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import partial
+from typing import Any
 
 from textual.app import ComposeResult
 
@@ -96,7 +96,7 @@ class LanesPane(RowPane):
                 command=f"k3ctl lanes cancel {key}",
                 sentence=f"Request {key} ends now. What it has written is sent; its lane and "
                 "pages are free for others. The client sees an error.",
-                call=partial(_cancel, live, key),
+                call=lambda: _cancel(live, key),
                 confirm="End it",
             )
         )
@@ -116,9 +116,9 @@ class LanesPane(RowPane):
         return action != "cancel" or self.lane is not None
 
 
-def _cancel(live: object, lane: str) -> str:
-    live.cancel(lane)  # type: ignore[attr-defined]
-    return f"request {lane} ends before its next pass"
+def _cancel(live: Any, request: str) -> str:
+    live.cancel(request)
+    return f"request {request} ends before its next pass"
 
 
 def lane_lines(lane: LaneFrame, marks: Marks, width: int) -> list[Line]:

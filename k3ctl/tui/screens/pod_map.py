@@ -10,14 +10,24 @@ from collections import Counter
 from collections.abc import Sequence
 
 from k3ctl.tui.figures import bar, celsius, counted, curve, duration_us, share, size, watts
-from k3ctl.tui.ink import Ink, Line, Piece, Span, cut, dimmed, line, pad, quiet, strong
-from k3ctl.tui.ink import width_of as columns
+from k3ctl.tui.ink import (
+    TIER_INKS,
+    Line,
+    Piece,
+    Span,
+    cut,
+    dimmed,
+    line,
+    pad,
+    quiet,
+    strong,
+    width_of,
+)  # fmt: skip
 from k3ctl.tui.marks import STATE_INKS, Marks
 from k3ctl.tui.snapshot import Snapshot
 from k3ctl.tui.trail import Trail, node_power_w, node_temperature_c
 from k3d.store.frame import Frame, NodeFrame, TierFrame
 
-TIER_INKS: dict[str, Ink] = {"hbm": "hbm", "rtx": "rtx", "grace": "grace", "spark": "spark"}
 STATES = ("healthy", "degraded", "unknown", "down")
 NAME = 9
 FIELD_WIDTH = 120
@@ -38,7 +48,7 @@ def map_lines(
     if not sparks or room <= 0:
         return lines[:height]
     if len(sparks) <= room:
-        name = max(columns((Span(node.name),)) for node in sparks) + 2
+        name = max(width_of((Span(node.name),)) for node in sparks) + 2
         for order, node in enumerate(sparks):
             branch = marks.last_branch if order == len(sparks) - 1 else marks.branch
             stem = f"   {branch}{marks.rule} "
@@ -69,11 +79,11 @@ def _tier_line(tier: TierFrame, trail: Trail, marks: Marks, width: int, branch: 
         pad(line(share(tier.hit_share)), 5, right=True),
         " ",
     )
-    room = width - columns(head)
+    room = width - width_of(head)
     p50 = pad(line(duration_us(tier.hop_p50_us)), 9, right=True)
     p99 = pad(line(duration_us(tier.hop_p99_us)), 9, right=True)
     times = line(quiet("  p50"), p50, quiet("  p99"), p99)
-    left = room - columns(times)
+    left = room - width_of(times)
     if left < 0:
         return cut(line(head, quiet(" p99"), p99), width, marks.more)
     drawn = min(48, left - 1 if left >= 9 else 0)
@@ -118,7 +128,7 @@ def _node_line(
         details = [line(quiet(f" {node.reason}"))]
     for detail in details:
         longer = line(shown, detail)
-        if columns(longer) > width and detail is not details[0]:
+        if width_of(longer) > width and detail is not details[0]:
             break
         shown = longer
     shown = cut(shown, width, marks.more)

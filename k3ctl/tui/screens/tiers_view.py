@@ -8,10 +8,9 @@ from k3ctl.charts.bars import bar
 from k3ctl.cli.table import count, duration_us, percent
 from k3ctl.client.experts import ExpertFacts, Experts
 from k3ctl.tui.figures import counted, curve
-from k3ctl.tui.ink import BLANK, Ink, Line, Span, heading, line, pad, quiet, strong
+from k3ctl.tui.ink import BLANK, TIER_INKS, Ink, Line, Span, heading, line, pad, quiet, strong
 from k3ctl.tui.marks import Marks
 from k3ctl.tui.trail import Trail
-from k3ctl.tui.widgets.heat_map import TIER_INKS
 from k3d.store.frame import Frame, TierFrame
 
 BAR = 12

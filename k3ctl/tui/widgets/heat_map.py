@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Literal, NamedTuple
 
-from k3ctl.tui.ink import Ink
+from k3ctl.tui.ink import TIER_INKS, Ink
 from k3ctl.tui.widgets.heat_bins import Grid, lay_out
 
 Look = Literal["colour", "unicode", "ascii"]
@@ -21,7 +21,6 @@ USE_GLYPHS: dict[Look, str] = {"colour": " ·░▒▓█", "unicode": " ·░�
 USE_INKS: tuple[Ink, ...] = ("rule", "heat-1", "heat-2", "heat-3", "heat-4", "heat-5")
 LEGEND_WIDTH = 62
 USE_WORDS = ("never", "<1/2", "1/2-1", "1-2", "2-4", ">4 x even")
-TIER_INKS: dict[str, Ink] = {"hbm": "hbm", "rtx": "rtx", "grace": "grace", "spark": "spark"}
 GUTTER = 5
 """Columns before the map: a mark and a layer's number."""
 MARKS: dict[Look, tuple[str, str]] = {

@@ -103,11 +103,9 @@ class LogView(ScrollView, can_focus=True, inherit_bindings=False):
         del self._all[: max(0, len(self._all) - MOST)]
         self._choose()
 
-    def narrow(
-        self,
-        filter: Filter | None,  # noqa: A002 the word that panes use
-    ) -> None:
-        self._filter = filter
+    def narrow(self, kept: Filter | None) -> None:
+        """Show only entries with a text that the filter keeps."""
+        self._filter = kept
         self._choose()
 
     def keep(self, *, least: int, source: str | None, until_s: float | None) -> None:
