@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from k3d.errors import BankError, K3Error
-from k3d.experts.bank import slice_of
+from k3d.experts.bank import bank_path, slice_of
 from k3d.experts.bank_file import Bank
 from k3d.experts.bank_writer import BankWriter
 from k3d.experts.record_repair import replace_record
@@ -97,10 +97,10 @@ class Repairer:
 
     def _whole(self, bank: Bank, path: Path) -> Path:
         """The Station's bank of whole experts that a slice was cut from."""
-        stem = path.name.removesuffix(bank_suffix(bank.header))
-        parts = [stem + f"-{bank.header.model_digest[:12]}"]
-        parts += ["nvfp4"] if bank.header.recast_from is not None else []
-        return self._banks / ".".join([*parts, "bank"])
+        name, header = path.name.removesuffix(bank_suffix(bank.header)), bank.header
+        return bank_path(
+            self._banks, name, header.model_digest, recast=header.recast_from is not None
+        )
 
     def _restore(self, path: Path) -> None:
         """Replace a bank whose manifest is damaged."""

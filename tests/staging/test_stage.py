@@ -16,12 +16,12 @@ from k3d import __version__
 from k3d.errors import BankError, ExitCode, FabricError, HandshakeRefused, K3Error
 from k3d.experts import bank_writer
 from k3d.experts.bank_file import Bank
-from k3d.staging import receive as receive_module
-from k3d.staging import wanted
+from k3d.staging import transfer, wanted
 from k3d.staging.bank_names import check_name
 from k3d.staging.pace import Pace
-from k3d.staging.receive import Receiver, receiving, runs_of
+from k3d.staging.receive import Receiver, receiving
 from k3d.staging.send import Sent, send_bank
+from k3d.staging.transfer import runs_of
 from k3d.staging.wire import Channel, Offer, offer
 from k3d.store.home import read_secret
 from tests.staging.conftest import Make, PodHome, flip
@@ -97,7 +97,7 @@ def test_a_transfer_that_was_cut_goes_on(
     monkeypatch.setattr(wanted, "SEGMENT_BYTES", 8192)
     assert pod_home.bank("build").code == 0
     path, put, left = pod_home.slice(1), bank_writer.BankWriter.write_run, 3
-    monkeypatch.setattr(receive_module, "PIECE_BYTES", 8192)
+    monkeypatch.setattr(transfer, "PIECE_BYTES", 8192)
 
     def cut(self: bank_writer.BankWriter, first: int, records: memoryview) -> None:
         nonlocal left
@@ -198,7 +198,7 @@ def test_nobody_there(built: PodHome, tmp_path: Path) -> None:
 def test_a_full_disk_there_is_said_here(
     built: PodHome, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(receive_module, "free_bytes", lambda _folder: 1000)
+    monkeypatch.setattr(transfer, "free_bytes", lambda _folder: 1000)
     with receiver(tmp_path) as to, pytest.raises(K3Error, match="has 1000 bytes free"):
         send(built.slice(1), to)
     assert list(tmp_path.glob("*.bank")) == []
