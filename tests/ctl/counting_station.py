@@ -29,7 +29,7 @@ ANSWERS: dict[str, dict[str, Any]] = {
 }
 MEASURED = {
     "schema": "k3d.bench-tiers/1", "provenance": "measured", "simulated": True, "pod": "embedded",
-    "sparks": 1, "environment": {}, "tiers": {},
+    "sparks": 1, "contention": 0.5, "environment": {}, "tiers": {},
 }  # fmt: skip
 
 

@@ -77,6 +77,8 @@ def busy() -> Frame:
     )  # fmt: skip
     return frame(
         NOW_MS,
+        running=1,  # as many as have a row
+        waiting=0,
         swap=swap,
         bank_work=(work,),
         attention=attention("spark-1 was lost 4 times in 5 minutes"),
