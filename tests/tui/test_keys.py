@@ -11,7 +11,9 @@ from k3ctl.tui.app import ConsoleApp
 from k3ctl.tui.dialogs import ConfirmDialog
 from k3ctl.tui.keys import WORDS, KeysScreen, key_help
 from k3ctl.tui.panes_list import PANES
+from k3d.store.run_file import log_path
 from tests.tui.driven import drive, opened, still, typed, until
+from tests.tui.fake_station import FakeStation
 from tests.tui.screen_text import screen_lines, settled
 from tests.tui.shown import text
 from tests.tui.simulated_pod import SimulatedPod, SimulatedRecording
@@ -190,3 +192,24 @@ def test_the_line_that_is_typed_tells_how_to_leave(home: Path) -> None:
         assert screen_lines(app)[-1].endswith("^c quit")
 
     drive(body, pod=POD, home=home)
+
+
+def test_enter_is_offered_where_there_is_something_to_open(home: Path) -> None:
+    station = FakeStation()
+    station.hold()
+
+    async def body(app: ConsoleApp, pilot) -> None:
+        await opened(app, pilot, "events", "7")
+        assert "enter" not in screen_lines(app)[-1]
+        await opened(app, pilot, "tiers", "2")
+        assert "enter" not in screen_lines(app)[-1]
+        station.release()
+        await until(pilot, lambda: "enter open the layer" in screen_lines(app)[-1])
+        await opened(app, pilot, "events", "7")
+        with log_path(home, "station").open("a") as file:
+            file.write('{"ts": 1796000000, "level": "info", "node": "station", "message": "up"}\n')
+        assert app.pane is not None
+        app.pane.show(app.snapshot)
+        await until(pilot, lambda: "enter whole line" in screen_lines(app)[-1])
+
+    drive(body, pod=POD, home=home, live=station)

@@ -10,15 +10,15 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.widgets import ContentSwitcher
 
-from k3ctl.cli.table import count, percent
 from k3ctl.client.experts import Experts, expert_facts
 from k3ctl.tui.chrome import age
 from k3ctl.tui.ink import Line, Span, dimmed, line, quiet, strong
 from k3ctl.tui.pane import Chosen, Pane, Sheet
+from k3ctl.tui.screens.tiers_rows import COLUMNS, layer_rows
 from k3ctl.tui.screens.tiers_source import Told, question
-from k3ctl.tui.screens.tiers_view import expert_lines, ink_of, pixel_line, tier_lines
+from k3ctl.tui.screens.tiers_view import expert_lines, pixel_line, tier_lines
 from k3ctl.tui.snapshot import Snapshot
-from k3ctl.tui.widgets.columns import Column, Row
+from k3ctl.tui.widgets.columns import Row
 from k3ctl.tui.widgets.detail import Detail
 from k3ctl.tui.widgets.drawing import Drawing
 from k3ctl.tui.widgets.expert_map import ExpertMap, Mode
@@ -29,14 +29,6 @@ from k3d.errors import K3Error
 EVERY_FRAMES = 2
 """Uses are asked for with every second frame: they change slowly and are many."""
 OLD_INTERVALS = 5
-COLUMNS = (
-    Column("expert", "EXPERT", right=True),
-    Column("tier", "TIER"),
-    Column("slot", "SLOT", right=True),
-    Column("uses", "USES", right=True),
-    Column("share", "SHARE", right=True),
-    Column("times_even", "X EVEN", right=True, drop=1),
-)
 
 
 class TiersPane(Pane):
@@ -179,34 +171,7 @@ class TiersPane(Pane):
     # One layer, one expert
 
     def _rows(self) -> Iterable[Row]:
-        experts = self.experts
-        if experts is None:
-            return []
-        uses = experts.layer_uses(self._layer)
-        total = sum(uses) if uses is not None else 0
-        start = self._layer * experts.count
-        rows = []
-        for number in range(experts.count):
-            tier = experts.tiers[experts.tier_of[start + number]]
-            slot = None if experts.slot_of is None else experts.slot_of[start + number]
-            used = None if uses is None else uses[number]
-            share = used / total if used is not None and total else None
-            times = None if share is None else share * experts.count
-            rows.append(
-                Row(
-                    str(number),
-                    (
-                        line(strong(str(number))),
-                        (Span(tier, ink_of(tier)),),
-                        line(count(slot)),
-                        line(count(used)),
-                        line(percent(share)),
-                        line("-" if times is None else f"{times:.2f}"),
-                    ),
-                    (number, tier, slot, used, share, times),
-                )
-            )
-        return rows
+        return () if self.experts is None else layer_rows(self.experts, self._layer)
 
     def _draw_expert(self, width: int, _: int) -> Sequence[Line]:
         experts, frame = self.experts, self.shown.frame

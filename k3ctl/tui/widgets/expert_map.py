@@ -127,7 +127,10 @@ class ExpertMap(Widget, can_focus=True):
 
     def show(self, data: HeatData | None, mode: Mode) -> None:
         """Draw these experts; without uses they are shown by tier whatever the mode."""
+        came = (data is None) != (self._data is None)
         self._data = data
+        if came:
+            self.refresh_bindings()
         self.mode = mode if data is not None and data.experts.use_sums is not None else "tier"
         if data is not None:
             self.position = min(self.position, len(data.experts.layers) - 1)
@@ -157,6 +160,10 @@ class ExpertMap(Widget, can_focus=True):
         grid = self._grid
         if grid is not None:
             self.action_move(0, side * grid.width)
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Enter is there while there is something to open."""
+        return action != "open" or self._data is not None
 
     def action_open(self) -> None:
         if self._data is not None:

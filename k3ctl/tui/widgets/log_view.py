@@ -127,6 +127,7 @@ class LogView(ScrollView, can_focus=True, inherit_bindings=False):
         if self._until_s is not None:
             stop = bisect_right(self._all, self._until_s, key=_when)
         keeps = None if self._filter is None else self._filter.keeps
+        had = bool(self._shown)
         self._shown = [
             entry
             for entry in self._all[:stop]
@@ -134,6 +135,8 @@ class LogView(ScrollView, can_focus=True, inherit_bindings=False):
             and (self._source is None or entry.source == self._source)
             and (keeps is None or keeps(entry.text))
         ]
+        if had != bool(self._shown):
+            self.refresh_bindings()
         self._lay_out()
         if self.following or under is None:
             self._at = max(0, len(self._shown) - 1)
@@ -187,6 +190,10 @@ class LogView(ScrollView, can_focus=True, inherit_bindings=False):
     def action_edge(self, side: int) -> None:
         self.following = side > 0
         self._put(0 if side < 0 else len(self._shown) - 1)
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Enter is there while there is something to open."""
+        return action != "open" or bool(self._shown)
 
     def action_open(self) -> None:
         if self.entry is not None:
