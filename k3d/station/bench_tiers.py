@@ -9,8 +9,9 @@ from __future__ import annotations
 import os
 import platform
 import time
+from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,15 +23,18 @@ from numpy.typing import NDArray
 from k3d import __version__
 from k3d.errors import ConfigError
 from k3d.experts.tiers import ExpertTiers
-from k3d.placement.pod import SPARK_TIER, load_pod, model_directory
+from k3d.placement.pod import SPARK_TIER, PodDescription, load_pod, model_directory
 from k3d.placement.policy_files import find_policy
 from k3d.station.assembly import Station
 from k3d.station.bench_home import assembled, bench_home, spark_processes
 from k3d.station.options import StationOptions
-from k3d.station.tier_fit import Layers, fitted, joined
+from k3d.station.tier_fit import Fitted, Layers, fitted, joined
 
+OWN = ("own", "own-in-turns")
+"""The maps of the Station's tiers alone."""
 ROWS = 4
-WARM_PASSES = 16
+WARM_PASSES = 96
+"""The first passes of a new Station and its sparks take up to twice as long."""
 
 
 def bench_tiers(
@@ -45,21 +49,14 @@ def bench_tiers(
         )
     pod = msgspec.structs.replace(pod, model=str(model_directory(pod, home)))
     description = find_policy("pods", pod_name, home)
-    own = tuple(tier for tier in pod.slots if tier != SPARK_TIER)
-    served: dict[str, list[Layers]] = {}
+    rounds_served = []
     with ExitStack() as stack:
         folder = stack.enter_context(bench_home(home))
         if pod.sparks and options.transport != "inproc":
             stack.enter_context(spark_processes(folder, description, pod, options))
         for seed in range(rounds):
-            for name, share in _maps(own, bool(pod.sparks)).items():
-                policy = _policy(folder, name, share)
-                with assembled(pod, folder, replace(options, placement=policy)) as station:
-                    serve_layers(station, random_ids(station, WARM_PASSES, ROWS, seed))
-                    for rows, key in ((1, name), (ROWS, f"{name}, rows")):
-                        ids = random_ids(station, max(ROWS, tokens // rows), rows, seed)
-                        served.setdefault(key, []).append(serve_layers(station, ids))
-    found = fitted({name: joined(parts) for name, parts in served.items()}, own, bool(pod.sparks))
+            rounds_served.append(serve_round(pod, folder, options, tokens, seed))
+    found = fit_rounds(rounds_served)
     return {
         "schema": "k3d.bench-tiers/1",
         "provenance": "measured",
@@ -75,6 +72,41 @@ def bench_tiers(
     }
 
 
+@dataclass(frozen=True)
+class Round:
+    """Layers of the maps without sparks, if there are any, and of every map."""
+
+    own: Layers | None
+    single: Layers
+    several: Layers
+
+
+def serve_round(
+    pod: PodDescription, folder: Path, options: StationOptions, tokens: int, seed: int
+) -> Round:
+    """Random passes on every map of the benchmark's, from a home whose sparks run."""
+    policies = _policies(pod, folder)
+    single, several = [], []
+    for policy in policies.values():
+        with assembled(pod, folder, replace(options, placement=policy)) as station:
+            warm_up(station)
+            for rows, served in ((1, single), (ROWS, several)):
+                ids = random_ids(station, max(ROWS, tokens // rows), rows, seed)
+                served.append(serve_layers(station, ids).usual)
+    own = [layers for name, layers in zip(policies, single, strict=True) if name in OWN]
+    return Round(joined(own) if own else None, joined(single), joined(several))
+
+
+def fit_rounds(rounds: Sequence[Round]) -> Fitted:
+    """The costs that rounds of one pod tell together."""
+    own = [each.own for each in rounds if each.own is not None]
+    return fitted(
+        joined(own) if own else None,
+        joined([each.single for each in rounds]),
+        joined([each.several for each in rounds]),
+    )
+
+
 def _environment() -> dict[str, Any]:
     return {
         "version": __version__,
@@ -84,22 +116,33 @@ def _environment() -> dict[str, Any]:
     }
 
 
-def _maps(own: tuple[str, ...], sparks: bool) -> dict[str, dict[str, float]]:
-    """Shares of the tiers on each map."""
-    maps = {"own": dict.fromkeys(own, 1 / len(own))} if own else {}
-    if sparks:
-        maps["sparks"] = {SPARK_TIER: 1.0}
-    if sparks and own:
-        maps["mixed"] = {**dict.fromkeys(own, 0.5 / len(own)), SPARK_TIER: 0.5}
-    return maps
+def _policies(pod: PodDescription, folder: Path) -> dict[str, str]:
+    """Placement policies, as files. Each side is alone and beside the other; and layers use its
+    tiers together or one tier after another, which finds the next one's memory in no cache."""
+    own = [tier for tier in pod.slots if tier != SPARK_TIER]
+    maps: dict[str, tuple[str, dict[str, float]]] = {}
+    if own:
+        alike = dict.fromkeys(own, 1 / len(own))
+        maps |= {OWN[0]: ("layer-balanced", alike), OWN[1]: ("contiguous", alike)}
+    if pod.sparks:
+        maps["sparks"] = "layer-balanced", {SPARK_TIER: 1.0}
+    if own and pod.sparks:
+        half = {**dict.fromkeys(own, 0.5 / len(own)), SPARK_TIER: 0.5}
+        maps |= {"mixed": ("layer-balanced", half), "mixed-in-turns": ("contiguous", half)}
+    found = {}
+    for name, (policy, share) in maps.items():
+        lines = ['schema = "k3-placement/1"', f'policy = "{policy}"', "[share]"]
+        lines += [f"{tier} = {part!r}" for tier, part in share.items()]
+        path = folder / f"{name}.toml"
+        path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        found[name] = str(path)
+    return found
 
 
-def _policy(folder: Path, name: str, share: dict[str, float]) -> str:
-    lines = ['schema = "k3-placement/1"', 'policy = "layer-balanced"', "[share]"]
-    lines += [f"{tier} = {part!r}" for tier, part in share.items()]
-    path = folder / f"{name}.toml"
-    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    return str(path)
+def warm_up(station: Station) -> None:
+    """Serve until passes take what they will take."""
+    for rows in (ROWS, 1):
+        serve_layers(station, random_ids(station, WARM_PASSES // rows, rows, 0))
 
 
 def random_ids(station: Station, passes: int, rows: int, seed: int) -> NDArray[np.int32]:

@@ -1,17 +1,17 @@
 """What tiers cost, fitted to timed layers (the model: k3d.placement.costs).
 
-| map | a layer takes | says |
+| layers of one row that call | take | say |
 | --- | --- | --- |
-| `own`: the Station's tiers alike | the sum over them of call + experts x expert | their costs |
-| `sparks`: all on the sparks | call + experts x slice | the two together |
-| `mixed`: half on the sparks | the slower side + contention x the faster | each, and contention |
+| the Station's tiers | the sum over them of call + experts x expert | their costs |
+| the sparks alone | call + experts x slice | the two together |
+| both | the slower side + contention x the faster | each, and contention |
 
-Passes of several rows on `own` and on `sparks` say what a further row of an expert costs.
+Layers of several rows that call one side alone say what a further row of an expert costs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,8 +42,13 @@ class Layers:
         """Without the slowest, which something else on the machine made slow."""
         return self.where(self.time_us <= np.quantile(self.time_us, 1 - SLOWEST_LEFT_OUT))
 
-    def columns(self, tiers: Sequence[str]) -> list[int]:
-        return [self.tiers.index(tier) for tier in tiers]
+    def of(self, tiers: Sequence[str]) -> NDArray[np.float64]:
+        """Experts of some tiers, [layers, tiers]."""
+        return self.experts[:, [self.tiers.index(tier) for tier in tiers]]
+
+    def calling(self, tiers: Sequence[str]) -> Layers:
+        """The layers that call no other tier."""
+        return self.where(self.of(tiers).sum(axis=1) == self.experts.sum(axis=1))
 
 
 @dataclass(frozen=True)
@@ -70,7 +75,7 @@ class Fitted:
 
 
 def joined(parts: Sequence[Layers]) -> Layers:
-    """Layers of one map after another."""
+    """Layers of maps with the same tiers, one after the other."""
     return Layers(
         parts[0].tiers,
         np.concatenate([part.experts for part in parts]),
@@ -79,20 +84,25 @@ def joined(parts: Sequence[Layers]) -> Layers:
     )
 
 
-def fitted(served: Mapping[str, Layers], own: tuple[str, ...], sparks: bool) -> Fitted:
-    """Costs of each tier from the layers of each map (`own`, `sparks`, `mixed`, "NAME, rows")."""
+def fitted(own: Layers | None, single: Layers, several: Layers) -> Fitted:
+    """Costs of each tier. `own` are layers of maps that have the Station's tiers only, `single`
+    those of all maps, `several` those of passes of several rows.
+
+    What the Station's tiers take is not asked of maps with sparks: there they find cold caches, in
+    some layers more than in others.
+    """
     tiers: dict[str, dict[str, Any]] = {}
-    station = Line(np.zeros(0), np.zeros(0))
-    if own:
-        layers = served["own"].usual
-        columns = layers.columns(own)
-        station = _turns(layers.experts[:, columns], layers.time_us)
-        tiers |= _figures(layers, served["own, rows"].usual, own, station)
-    if not sparks:
+    station, names = Line(np.zeros(0), np.zeros(0)), ()
+    if own is not None:
+        names = tuple(tier for tier in own.tiers if tier != SPARK_TIER)
+        station = _turns(own.of(names), own.time_us)
+        tiers |= _figures(own, several.calling(names), names, station)
+    if SPARK_TIER not in single.tiers:
         return Fitted(tiers, 0.0)
-    alone = served["sparks"].usual
-    spark, contention = _sparks(alone, served, own, station)
-    tiers |= _figures(alone, served["sparks, rows"].usual, (SPARK_TIER,), spark)
+    called = single.where(single.of((SPARK_TIER,))[:, 0] > 0)
+    spark, contention = _sparks(called, names, station)
+    alone = (SPARK_TIER,)
+    tiers |= _figures(single.calling(alone), several.calling(alone), alone, spark)
     return Fitted(tiers, contention)
 
 
@@ -109,22 +119,14 @@ def _turns(held: NDArray[np.float64], taken: NDArray[np.float64]) -> Line:
     return line.scaled(_ratio(taken, line.told(held)))
 
 
-def _sparks(
-    alone: Layers, served: Mapping[str, Layers], own: tuple[str, ...], station: Line
-) -> tuple[Line, float]:
-    """The sparks' costs and contention: of layers of theirs alone and of mixed ones.
+def _sparks(layers: Layers, own: tuple[str, ...], station: Line) -> tuple[Line, float]:
+    """The sparks' costs and contention, of layers that call them.
 
     For each contention the rest is linear once it is known which side of a layer is the slower
     one, which is guessed and guessed again; the contention that leaves the least is taken.
     """
-    column = alone.columns((SPARK_TIER,))
-    held, taken = alone.experts[:, column], alone.time_us
-    beside = np.zeros(len(taken))
-    if "mixed" in served:
-        mixed = served["mixed"].usual
-        held = np.concatenate([held, mixed.experts[:, mixed.columns((SPARK_TIER,))]])
-        taken = np.concatenate([taken, mixed.time_us])
-        beside = np.concatenate([beside, station.told(mixed.experts[:, mixed.columns(own)])])
+    held, taken = layers.of((SPARK_TIER,)), layers.time_us
+    beside = station.told(layers.of(own)) if own else np.zeros(len(taken))
     rows, weight, medians = _alike(np.column_stack([held, beside]), taken)
     count, stood = rows[:, :1], rows[:, 1]
     features = np.concatenate([count > 0, count], axis=1).astype(float)
@@ -185,16 +187,17 @@ def _least_squares(
 
 
 def _figures(
-    layers: Layers, rows: Layers, tiers: tuple[str, ...], line: Line
+    layers: Layers, several: Layers, tiers: tuple[str, ...], line: Line
 ) -> dict[str, dict[str, Any]]:
     """Tiers of the receipt; `residual` is the mean error of the fit over the mean layer."""
-    columns = layers.columns(tiers)
-    told = line.told(layers.experts[:, columns])
-    error = np.abs(told - layers.time_us).mean() / layers.time_us.mean()
-    row_us = _row_us(rows, columns, line)
+    held = layers.of(tiers)
+    error = np.abs(line.told(held) - layers.time_us).mean() / layers.time_us.mean()
+    more = several.more_rows.sum()
+    rest = (several.time_us - line.told(several.of(tiers))).sum()
+    row_us = max(0.0, float(rest / more)) if more else 0.0
     found = {}
     for index, tier in enumerate(tiers):
-        with_it = layers.experts[:, columns[index]] > 0
+        with_it = held[:, index] > 0
         found[tier] = {
             "call_us": round(float(line.call[index]), 2),
             "expert_us": round(float(line.each[index]), 2),
@@ -204,10 +207,3 @@ def _figures(
             "residual": round(float(error), 4),
         }
     return found
-
-
-def _row_us(layers: Layers, columns: list[int], line: Line) -> float:
-    """What a further row of an expert costs, from passes of several rows."""
-    more = layers.more_rows[:, columns].sum(axis=1)
-    rest = layers.time_us - line.told(layers.experts[:, columns])
-    return max(0.0, float(rest.sum() / more.sum())) if more.sum() else 0.0

@@ -12,7 +12,7 @@ from k3d.placement.costs import RECEIPT, costs_of
 from k3d.placement.pod import SPARK_TIER, load_pod
 from k3d.station.bench_tiers import bench_tiers
 from k3d.station.options import StationOptions
-from k3d.station.tier_fit import Layers, fitted
+from k3d.station.tier_fit import Layers, fitted, joined
 from k3d.store.records import Receipt
 
 OWN = ("hbm", "rtx")
@@ -36,14 +36,15 @@ def _made(
 
 @pytest.mark.parametrize("contention", [0.0, 0.3, 0.7, 1.0])
 def test_costs_are_found_again_in_made_layers(seed: int, contention: float) -> None:
-    joined = {
-        "own": _made(seed, (0.6, 0.4, 0)),
-        "own, rows": _made(seed, (0.6, 0.4, 0), 4),
-        "mixed": _made(seed, (0.3, 0.2, 0.5), contention=contention),
-        "sparks": _made(seed, (0, 0, 1)),
-        "sparks, rows": _made(seed, (0, 0, 1), 4),
-    }
-    found = fitted(joined, OWN, sparks=True)
+    own = _made(seed, (0.6, 0.4, 0))
+    single = joined(
+        [
+            own,
+            _made(seed, (0.3, 0.2, 0.5), contention=contention),
+            _made(seed, (0, 0, 1)),
+        ]
+    )
+    found = fitted(own, single, joined([_made(seed, (0.6, 0.4, 0), 4), _made(seed, (0, 0, 1), 4)]))
     assert found.contention == pytest.approx(contention, abs=0.06)
     for index, tier in enumerate(TIERS):
         cost = found.tiers[tier]
@@ -56,7 +57,7 @@ def test_costs_are_found_again_in_made_layers(seed: int, contention: float) -> N
 def test_a_cost_is_never_below_zero(seed: int) -> None:
     layers = Layers(("hbm",), np.array([[1.0], [2.0]] * 20), np.zeros((40, 1)),
                     np.array([9.0, 5.0] * 20))  # fmt: skip
-    found = fitted({"own": layers, "own, rows": layers}, ("hbm",), sparks=False)
+    found = fitted(layers, layers, layers)
     assert found.contention == 0
     cost = found.tiers["hbm"]
     assert cost["call_us"] > 0
