@@ -12,6 +12,7 @@ from k3ctl.cli.bank_columns import CLEARED, DAMAGES, LISTED, VERIFIED
 from k3ctl.cli.bank_make import LOCK_WAIT
 from k3ctl.cli.bank_run import finish, judged, note, work
 from k3ctl.cli.options import (
+    ELSE,
     Invocation,
     columns_options,
     home_options,
@@ -26,9 +27,7 @@ Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 def _source_options(command: Decorated) -> Decorated:
     """--pod, --placement and --as-released: what damage is repaired from."""
     for option in (
-        click.option(
-            "--pod", default="embedded", metavar="NAME|FILE", help="Whose checkpoint repairs."
-        ),
+        click.option("--pod", metavar="NAME|FILE", help=f"Whose checkpoint repairs; {ELSE}."),
         click.option("--placement", metavar="NAME|FILE", help="Whose slices can be built again."),
         click.option("--as-released", is_flag=True, help="As for build."),
         click.option(
@@ -50,7 +49,7 @@ def _source_options(command: Decorated) -> Decorated:
 @json_option
 @jsonl_option
 @click.pass_obj
-def verify(invocation: Invocation, pod: str, files: tuple[str, ...], **flags: Any) -> int:
+def verify(invocation: Invocation, pod: str | None, files: tuple[str, ...], **flags: Any) -> int:
     """Read every bank again and hash every record again.
 
     Damage is named by node, file, layer and expert. The exit code is 1 when any is left.
@@ -82,7 +81,7 @@ def verify(invocation: Invocation, pod: str, files: tuple[str, ...], **flags: An
 @json_option
 @jsonl_option
 @click.pass_obj
-def scrub(invocation: Invocation, pod: str, **flags: Any) -> int:
+def scrub(invocation: Invocation, pod: str | None, **flags: Any) -> int:
     """Read and hash a share of the banks again, and repair what is damaged.
 
     Each run reads what is due since the last one, a day's share at most, from where that one
@@ -99,12 +98,12 @@ def scrub(invocation: Invocation, pod: str, **flags: Any) -> int:
 
 
 @click.command("ls")
-@click.option("--pod", default="embedded", metavar="NAME|FILE", help="Names the Station.")
+@click.option("--pod", metavar="NAME|FILE", help=f"Names the Station; {ELSE}.")
 @columns_options(LISTED)
 @home_options
 @json_option
 @click.pass_obj
-def list_banks(invocation: Invocation, pod: str) -> None:
+def list_banks(invocation: Invocation, pod: str | None) -> None:
     """List the banks of this home and how sure one can be of each.
 
     A bank is sound once all of it was read and hashed here and it has not changed since.
@@ -121,7 +120,7 @@ def _lost(invocation: Invocation, parameters: Mapping[str, Any]) -> str | None:
 
 
 @click.command()
-@click.option("--pod", default="embedded", metavar="NAME|FILE", help="A pod to keep banks for.")
+@click.option("--pod", metavar="NAME|FILE", help=f"A pod to keep banks for; {ELSE}.")
 @columns_options(CLEARED)
 @mutation_options(
     dry_run="Say what would be removed, remove nothing.",
@@ -133,7 +132,7 @@ def _lost(invocation: Invocation, parameters: Mapping[str, Any]) -> str | None:
 @home_options
 @json_option
 @click.pass_obj
-def gc(invocation: Invocation, pod: str, **flags: Any) -> None:
+def gc(invocation: Invocation, pod: str | None, **flags: Any) -> None:
     """Remove banks that no map in force needs.
 
     What the map in force and the one before it need stays, slices that are younger than the map in

@@ -27,7 +27,7 @@ LOCK_WAIT = "How long to wait for another build, stage or gc here, and for a cop
 def _pod_options(command: Decorated) -> Decorated:
     """[POD], --placement and --as-released."""
     for option in (
-        click.argument("pod", default="embedded", metavar="[POD]"),
+        click.argument("pod", required=False, metavar="[POD]"),
         click.option("--placement", metavar="NAME|FILE", help="Placement policy, or a map."),
         click.option(
             "--as-released",
@@ -56,11 +56,12 @@ def _kind_options(command: Decorated) -> Decorated:
 @home_options
 @json_option
 @click.pass_obj
-def plan(invocation: Invocation, pod: str, **flags: Any) -> None:
+def plan(invocation: Invocation, pod: str | None, **flags: Any) -> None:
     """Show which banks a pod needs, what is there and what building would write.
 
-    POD is a description, by name or file; its checkpoint must be on this machine. The token names
-    what was shown: build and stage take it with --if-token and refuse when it is no longer so.
+    POD is a description, by name or file, else the pod that runs here, or embedded; its checkpoint
+    must be on this machine. The token names what was shown: build and stage take it with --if-token
+    and refuse when it is no longer so.
     """
     _, document = work(invocation, "plan", pod, flags)
     _show_plan(invocation, document)
@@ -89,7 +90,7 @@ def _show_plan(invocation: Invocation, document: dict[str, Any]) -> None:
 @json_option
 @jsonl_option
 @click.pass_obj
-def build(invocation: Invocation, pod: str, dry_run: bool, **flags: Any) -> int:
+def build(invocation: Invocation, pod: str | None, dry_run: bool, **flags: Any) -> int:
     """Write the banks of a pod from its checkpoint.
 
     The Station's bank holds every expert whole; each spark's holds its slice of the experts that
@@ -132,7 +133,7 @@ def build(invocation: Invocation, pod: str, dry_run: bool, **flags: Any) -> int:
 @json_option
 @jsonl_option
 @click.pass_obj
-def stage(invocation: Invocation, pod: str, **flags: Any) -> int:
+def stage(invocation: Invocation, pod: str | None, **flags: Any) -> int:
     """Send every spark its slice, all at once.
 
     A spark of another machine receives with `k3d bank receive`, on the port after its fabric_port;

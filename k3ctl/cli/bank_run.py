@@ -14,14 +14,16 @@ from k3d.errors import ExitCode, K3Error
 def work(
     invocation: Invocation,
     verb: str,
-    pod: str,
+    pod: str | None,
     flags: Mapping[str, Any],
     files: Sequence[str] = (),
 ) -> tuple[int, dict[str, Any]]:
-    """Run a verb of k3d bank with flags as they are named there: exit code and document."""
+    """Run a verb of k3d bank with flags as they are named there, for the pod that is meant: exit
+    code and document."""
     from k3ctl.client.bank_work import run_bank_work
+    from k3ctl.client.pod_run import pod_meant
 
-    arguments = ["--home", str(invocation.home), "--pod", pod]
+    arguments = ["--home", str(invocation.home), "--pod", pod_meant(invocation.home, pod)]
     for name, value in flags.items():
         flag = f"--{name.replace('_', '-')}"
         if isinstance(value, tuple):

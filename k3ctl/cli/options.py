@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from k3ctl.cli.table import Chosen, Columns
 
 A_YEAR_S = 365 * 86_400
+ELSE = "else the pod that runs here, or embedded"
+"""What a command that is given no pod takes (`k3ctl.client.pod_run.pod_meant`)."""
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
 

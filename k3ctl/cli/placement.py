@@ -12,6 +12,7 @@ import click
 
 from k3ctl.cli.lazy import NounGroup
 from k3ctl.cli.options import (
+    ELSE,
     Invocation,
     Real,
     columns_options,
@@ -43,7 +44,9 @@ def _pod_options(command: Decorated) -> Decorated:
     """--pod, --trace and --experts."""
     for option in (
         click.option(
-            "--pod", default="embedded", show_default=True, metavar="NAME|FILE", help="Whose slots."
+            "--pod",
+            metavar="NAME|FILE",
+            help=f"Whose slots; {ELSE}.",
         ),
         click.option("--trace", required=True, metavar="FILE", help="What tokens chose."),
         click.option(
@@ -73,7 +76,7 @@ def _pod_options(command: Decorated) -> Decorated:
 def plan_(
     invocation: Invocation,
     policy: str,
-    pod: str,
+    pod: str | None,
     trace: str,
     cut: Any,
     out: str | None,
@@ -131,7 +134,7 @@ def plan_(
 def simulate_(
     invocation: Invocation,
     maps: tuple[str, ...],
-    pod: str,
+    pod: str | None,
     trace: str,
     cut: Any,
     rows: int,
@@ -161,7 +164,7 @@ def simulate_(
 
 
 @placement.command("measure")
-@click.argument("pod", default="embedded", metavar="[POD]")
+@click.argument("pod", required=False, metavar="[POD]")
 @click.option(
     "--tokens",
     type=click.IntRange(16, 100_000),
@@ -178,17 +181,20 @@ def simulate_(
 @json_option
 @click.pass_obj
 def measure(
-    invocation: Invocation, pod: str, tokens: int, rounds: int, transport: str | None
+    invocation: Invocation, pod: str | None, tokens: int, rounds: int, transport: str | None
 ) -> None:
     """Measure what each tier of an embedded pod costs a call and an expert.
 
-    Starts its own processes and ends them. The result is a receipt, which plan and simulate use.
+    POD is a description, by name or file; else the pod that runs here, or embedded. Starts its own
+    processes and ends them. The result is a receipt, which plan and simulate use.
     """
     from k3ctl.cli.bench import measure_with_k3d
     from k3ctl.cli.placement_text import measured_lines
+    from k3ctl.client.pod_run import pod_meant
     from k3ctl.client.receipts import NewReceipt, keep_receipt
     from k3d.placement.costs import RECEIPT
 
+    pod = pod_meant(invocation.home, pod)
     options = ["--pod", pod, "--tokens", str(tokens), "--rounds", str(rounds)]
     options += ["--transport", transport] if transport else []
     figures = measure_with_k3d(

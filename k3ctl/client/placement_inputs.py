@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from k3ctl.client.pod_run import pod_meant
 from k3ctl.client.tier_costs import find_costs
 from k3d.errors import ConfigError, K3Error
 from k3d.placement.costs import Costs, Cut
@@ -31,9 +32,9 @@ class Inputs:
         return self.pod.slots
 
 
-def read_inputs(home: Path, pod: str, trace: str, cut: Cut) -> Inputs:
+def read_inputs(home: Path, pod: str | None, trace: str, cut: Cut) -> Inputs:
     """Raises NotFound, ConfigError: what is missing, damaged or of another model."""
-    description = load_pod(pod, home)
+    description = load_pod(pod_meant(home, pod), home)
     path = Path(trace)
     read = read_trace(path, with_weights=False)
     facts = facts_of(description, home)

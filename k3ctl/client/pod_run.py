@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from k3d.placement.pod import PodDescription
 
 SCHEMA = "k3ctl.pod-run/1"
+EMBEDDED = "embedded"
+"""The description of a pod on one machine."""
 
 
 class NodeOfRun(msgspec.Struct, frozen=True):
@@ -72,6 +74,15 @@ def read_pod_run(home: Path) -> PodRun | None:
             f"{path} cannot be read: {error}", hint="remove it, then: k3ctl pod down"
         ) from error
     return run
+
+
+def pod_meant(home: Path, given: str | None) -> str:
+    """The pod that a command is about, by name or file: the one given, else the one that runs here,
+    else the embedded one."""
+    if given is not None:
+        return given
+    run = read_pod_run(home)
+    return EMBEDDED if run is None else run.path
 
 
 def remove_pod_run(home: Path) -> None:

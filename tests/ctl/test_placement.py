@@ -8,9 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from k3ctl.client.pod_run import PodRun, pod_meant
 from k3d.errors import ExitCode
 from k3d.placement.pod import load_pod
 from k3d.placement.policy import load_policy, plan, read_map
+from k3d.placement.policy_files import find_policy
 from k3d.store.state import StateStore
 from k3d.store.telemetry import HopRollup, TelemetryStore
 from tests.ctl.conftest import K3ctl
@@ -199,3 +201,20 @@ def test_measuring_asks_k3d_and_keeps_a_receipt(
     failed = k3ctl("placement", "measure")
     assert failed.code == ExitCode.NOT_FOUND
     assert "k3d bench tiers failed" in failed.err
+
+
+def test_the_pod_that_runs_here_is_meant(k3ctl: K3ctl, home: Path, trace: str) -> None:
+    plan_ = ["placement", "plan", "--trace", trace, "--policy", "hot-cold", "--json"]
+    measured = {"pod": "embedded-2", "sparks": 2, "tiers": COSTS}
+    kept = {"provenance": "measured", "command": "", "environment": {}}
+    StateStore.open_as_writer(home, holder="test").record_receipt(
+        "tier-costs", figures=measured, **kept
+    )
+    path = find_policy("pods", "embedded-2", home)
+    run = PodRun.of(load_pod("embedded-2", home), path)
+    assert pod_meant(home, None) == "embedded"
+    run.write(home)
+    assert k3ctl(*plan_).document["pod"] == "embedded-2"
+    other = k3ctl(*plan_, "--pod", "embedded")
+    assert "of pod embedded costs" in other.err
+    assert k3ctl("bank", "plan", "--json").document["pod"] == "embedded-2"
