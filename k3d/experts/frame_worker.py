@@ -93,6 +93,8 @@ class FrameWorker:
 
     def unstage(self) -> None:
         self._worker.unstage()
+        if self._staged is not None:
+            self._staged.close()
 
     def reset(self) -> None:
         self._worker.reset()

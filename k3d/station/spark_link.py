@@ -22,7 +22,7 @@ from k3d.fabric.facts import Facts
 from k3d.fabric.frames import Buffer, Frame, Kind
 from k3d.fabric.handshake import call
 from k3d.fabric.link import Link
-from k3d.fabric.records import Record
+from k3d.fabric.records import Record, read_lacking
 from k3d.fabric.request import ask
 from k3d.station.hop import Hop
 from k3d.station.hop_gap import HopGap
@@ -155,9 +155,14 @@ class SparkLink:
                 )  # fmt: skip
             except (FabricError, TimedOut) as error:
                 raise self._lose(error.message) from None
-            loads = kind is Kind.LOAD
-            self._known.loaded = self._known.loaded + rows if loads else frame.rows
-            return frame
+            payload = memoryview(bytes(frame.payload))  # the next frame may overwrite it
+            if kind is Kind.LOAD:
+                self._known.loaded += rows
+            elif kind is Kind.FILL:
+                self._known.loaded += rows - len(read_lacking(payload, rows, self.node))
+            else:
+                self._known.loaded = frame.rows
+            return msgspec.structs.replace(frame, payload=payload)
 
         frame = self._in_a_gap(link_of_this_join, exchange)
         assert frame is not None

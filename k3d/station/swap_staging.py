@@ -1,14 +1,16 @@
 """Copies of one wave, put beside what is served: local tiers, then every spark, then its commit.
 
-A spark that is lost in the middle has lost its copies, or drops them when it joins again: the wave
-waits for it and copies to it from the start. A wave after which no expert is on the sparks waits
-for none of them. Nothing that is staged is used before the turn.
+A spark is asked first for what it has in a bank of its own, and is sent the rest; one that had
+nothing of what it was asked first is asked no more. A spark that is lost in the middle has lost its
+copies, or drops them when it joins again: the wave waits for it and copies to it from the start. A
+wave after which no expert is on the sparks waits for none of them. Nothing that is staged is used
+before the turn.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from time import perf_counter_ns
@@ -19,8 +21,17 @@ from k3d.errors import K3Error, NodeLost
 from k3d.experts.bank import Bank, slice_of
 from k3d.experts.worker import SliceWorker
 from k3d.fabric.control import Commit, encode
-from k3d.fabric.frames import Kind
-from k3d.fabric.records import RECORD_HEADER, Record, batches, slots_part
+from k3d.fabric.frames import Buffer, Frame, Kind
+from k3d.fabric.records import (
+    RECORD_HEADER,
+    Name,
+    Record,
+    batches,
+    name_batches,
+    names_part,
+    read_lacking,
+    slots_part,
+)
 from k3d.placement.pod import SPARK_TIER
 from k3d.placement.swap_plan import Move, Wave
 from k3d.station.spark_link import SparkLink
@@ -37,10 +48,13 @@ log = logging.getLogger(__name__)
 
 @dataclass
 class _Copies:
-    """What one spark has of the wave, as long as it does not join again."""
+    """What one spark has of the wave, as long as it does not join again: of the `copied` it took
+    `filled` out of its own bank, which is `asked` as long as that may have more."""
 
     joins: int = -1
     copied: int = 0
+    filled: int = 0
+    asked: bool = True
     committed: bool = False
     step: int = 0
     began_ns: int = 0
@@ -173,28 +187,59 @@ class WaveStaging:
         if not copies.copied:
             copies.step, copies.began_ns = self._steps.begin("stage", link.node), perf_counter_ns()
 
-        def slices() -> Iterator[Record]:
-            for move, record in records:
-                piece = slice_of(record, index, count)
-                yield Record(
-                    move.target_slot, move.layer, move.expert, blake3(piece).digest(), piece
-                )
-
         size = len(records[0][1]) // count
+        pieces = []
+        for move, record in records:
+            piece = slice_of(record, index, count)
+            digest = blake3(piece).digest()
+            pieces.append(Record(move.target_slot, move.layer, move.expert, digest, piece))
         for batch in batches(
-            slices(), size, max(size + RECORD_HEADER.size, self._pace.batch_bytes)
+            self._fill(link, pieces, size) if copies.asked else pieces,
+            size,
+            max(size + RECORD_HEADER.size, self._pace.batch_bytes),
         ):
-            self._pace.before(batch.count * size)
-            loaded = link.between_hops(
-                Kind.LOAD, Kind.LOADED, joins=copies.joins, epoch=self._wave.placed.epoch,
-                rows=batch.count, parts=batch.parts,
-            )  # fmt: skip
-            self._pace.took(loaded.compute_ns)
-            copies.copied += batch.count
-            self._progress.copied_bytes += batch.count * size
+            self._exchange(link, Kind.LOAD, Kind.LOADED, batch.count, batch.parts, size)
+            self._took(copies, batch.count, size)
         if copies.copied == of:
             took_ns = perf_counter_ns() - copies.began_ns
             self._steps.end(copies.step, took_ns, of, of * size)
+            if copies.filled:
+                self._steps.note(f"{link.node} took {copies.filled} of {of} slices from its bank")
+
+    def _fill(self, link: SparkLink, pieces: list[Record], size: int) -> list[Record]:
+        """Let a spark take slices out of its own bank; those that it has not."""
+        copies, first = self._copies[link.node], 0
+        lacking: list[Record] = []
+        names = (Name(*piece[:4]) for piece in pieces)
+        for batch in name_batches(names, size, max(1, self._pace.batch_bytes // size)):
+            answer = self._exchange(
+                link, Kind.FILL, Kind.FILLED, len(batch), [names_part(batch)], size
+            )
+            missed = read_lacking(answer.payload, len(batch), link.node)
+            lacking += [pieces[first + index] for index in missed]
+            first += len(batch)
+            copies.filled += len(batch) - len(missed)
+            self._took(copies, len(batch) - len(missed), size)
+            if not copies.filled:
+                copies.asked = False
+                return pieces
+        return lacking
+
+    def _exchange(
+        self, link: SparkLink, kind: Kind, answer: Kind, rows: int, parts: list[Buffer], size: int
+    ) -> Frame:
+        """One batch between two hops, no sooner than the pace allows."""
+        self._pace.before(rows * size)
+        frame = link.between_hops(
+            kind, answer, joins=self._copies[link.node].joins, epoch=self._wave.placed.epoch,
+            rows=rows, parts=parts,
+        )  # fmt: skip
+        self._pace.took(frame.compute_ns)
+        return frame
+
+    def _took(self, copies: _Copies, count: int, size: int) -> None:
+        copies.copied += count
+        self._progress.copied_bytes += count * size
 
     def _commit_on(self, link: SparkLink) -> None:
         copies = self._copies[link.node]

@@ -35,6 +35,10 @@ class StepLog:
     def end(self, number: int, took_ns: int, copies: int = 0, size_bytes: int = 0) -> None:
         self.store.end_step(self.intent, number, took_ns // 1000, copies, size_bytes)
 
+    def note(self, message: str) -> None:
+        """An event of the swap."""
+        self.store.note(message, intent=self.intent, wave=self.wave)
+
     @contextmanager
     def step(self, kind: str, node: str) -> Iterator[Step]:
         """A step that is done when the block ends well."""

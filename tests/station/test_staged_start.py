@@ -10,8 +10,12 @@ import pytest
 
 from k3d.experts.bank_file import Bank
 from k3d.main import main
+from k3d.placement.policy import load_policy, plan
+from k3d.store.state import StateReader
 from tests.staging.conftest import flip
 from tests.station.conftest import RunningPod
+from tests.station.swapping import PROMPT as LANE_PROMPT
+from tests.station.swapping import Lane, swap
 from tests.station.test_pod import PROMPT
 
 Start = Callable[..., RunningPod]
@@ -117,3 +121,38 @@ def test_a_bank_of_another_map_gives_what_both_have(start_pod: Start) -> None:
         assert "is of another map" in found["ignored"][0]
         assert found["filling"]["filled"] > 0
         assert found["filling"]["sent"] > 0
+
+
+@pytest.mark.pod
+def test_a_swap_takes_from_staged_banks_what_they_have(start_pod: Start) -> None:
+    """Banks that were staged after the sparks had joined."""
+    pod = start_pod(2)
+    wanted = ids(pod)
+    bank(pod, "build", "--placement", "all-spark")
+    bank(pod, "stage", "--placement", "all-spark")
+    path = staged_bank(pod, 2)
+    sound = path.read_bytes()
+    whole = Bank(path)
+    whole.close()
+    order = whole.order
+    tiers: tuple[str, ...] = ("hbm", "rtx", "grace", "spark")
+    slots = dict.fromkeys(tiers, 128)
+    layers = tuple(sorted({layer for layer, _ in order}))
+    held = plan(layers, len(order) // len(layers), slots, load_policy("layer-balanced"))
+    moves = next(at for at, where in enumerate(order) if held.tier(*where) != "spark")
+    flip(path, whole.manifest.layout.offset(moves) + 5)
+    lane = Lane(pod, pod.ids(prompt_ids=LANE_PROMPT, max_tokens=40))
+    done = swap(pod, "all-spark")
+    assert done["state"] == "done", done
+    lane.end()
+    assert ids(pod) == wanted
+    steps = {step["node"]: step["copies"] for step in done["steps"] if step["kind"] == "stage"}
+    moved = steps["spark-1"]
+    assert moved == steps["spark-2"] > 0
+    with StateReader.open(pod.home) as state:
+        events = [event.message for event in state.events() if "from its bank" in event.message]
+    assert sorted(events) == [
+        f"spark-1 took {moved} of {moved} slices from its bank",
+        f"spark-2 took {moved - 1} of {moved} slices from its bank",
+    ]
+    assert path.read_bytes() == sound
