@@ -56,6 +56,6 @@ if __name__ == "__main__":
         if step == "recorded":
             SwapStore.record_turn = dying_turn(SwapStore.record_turn)
     else:
-        name = {"LOAD": "_load", "COMMIT": "_commit", "RETIRE": "_retire"}[step]
+        name = {"FILL": "_fill", "LOAD": "_load", "COMMIT": "_commit", "RETIRE": "_retire"}[step]
         setattr(Serving, name, dying_frame(getattr(Serving, name)))
     main()

@@ -136,7 +136,7 @@ def test_a_swap_takes_from_staged_banks_what_they_have(start_pod: Start) -> None
     whole.close()
     order = whole.order
     tiers: tuple[str, ...] = ("hbm", "rtx", "grace", "spark")
-    slots = dict.fromkeys(tiers, 128)
+    slots: dict[str, int] = dict.fromkeys(tiers, 128)
     layers = tuple(sorted({layer for layer, _ in order}))
     held = plan(layers, len(order) // len(layers), slots, load_policy("layer-balanced"))
     moves = next(at for at, where in enumerate(order) if held.tier(*where) != "spark")

@@ -122,12 +122,12 @@ def test_a_spark_that_dies_of_any_frame_of_a_swap_is_waited_for(start_pod: Start
     wanted = pod.ids(prompt_ids=PROMPT, max_tokens=24)
     goals = ("all-spark", "layer-balanced")
     lane = Lane(pod, wanted)
-    for number, kind in enumerate(("LOAD", "COMMIT", "RETIRE")):
+    for number, kind in enumerate(("FILL", "COMMIT", "LOAD", "RETIRE")):
         pod.kill("spark-1", signal.SIGTERM)
         pod.processes["spark-1"].wait()
         pod.start("spark-1", program=("tests.station.dying_daemon", kind))
         pod.wait_state("healthy")
-        begun = ask(pod, "swap", placement=goals[number % 2] if number else "all-spark")
+        begun = ask(pod, "swap", placement=goals[number % 2])
         assert pod.processes["spark-1"].wait(30) == -signal.SIGKILL
         pod.start("spark-1")
         assert wait_for(pod, begun["intent"])["state"] == "done", kind
