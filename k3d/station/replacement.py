@@ -197,7 +197,9 @@ class Replacement:
         self._retry_s = now_s + RETRY_S
         before: int = placed.plan["before"]
         extra = {"back": list(gone), **self._reconciler.cut_back(before)}
-        self._begin(*self._reconciler.map_of(before), extra)
+        intent = self._begin(*self._reconciler.map_of(before), extra)
+        if intent is not None:
+            self._stand("returning", gone, intent=intent.id)  # it may be over at the next look
 
     def _begin(self, name: str, wanted: PlacementMap, extra: dict[str, Any]) -> Intent | None:
         try:
