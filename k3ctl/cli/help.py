@@ -21,12 +21,17 @@ ENVIRONMENT = {
     "XDG_STATE_HOME": "where the home is, outside a checkout: $XDG_STATE_HOME/k3",
     "XDG_CONFIG_HOME": "where a user's k3ctl.toml is: $XDG_CONFIG_HOME/k3",
 }
+STATES = (
+    "These say a state instead: k3ctl health that of the worst node; k3ctl status and k3ctl pod "
+    "status that of the pod, which may work without a node that is down."
+)
 FORMATTING = """
 Data goes to stdout and words to stderr; -q leaves out the words, errors aside.
 
 On a terminal a state is a glyph, a word and a colour. Into a pipe there is no
 colour and no progress bar. NO_COLOR, CLICOLOR_FORCE, K3_ASCII, LC_ALL=C and
-TERM=dumb are heeded; k3ctl config sets the same for good.
+TERM=dumb are heeded; k3ctl.toml(5) sets the same for good, and k3ctl config
+path says where it is.
 
 --json       one document. Its first key is "schema", as k3ctl.health/1: keys
              are added under the same number, never renamed or removed. Units
@@ -99,7 +104,7 @@ def _exit_codes() -> list[str]:
     lines = ["Exit codes of k3ctl and k3d:", ""]
     for code, sentence in EXIT_SENTENCES.items():
         lines += wrapped(f"  {int(code):>3}  {code.name:12} {sentence}", " " * 20)
-    lines += ["", "k3ctl health and k3ctl pod status report a state instead:", ""]
+    lines += ["", *wrapped(STATES, ""), ""]
     for code, sentence in HEALTH_SENTENCES.items():
         lines.append(f"  {code:>3}  {sentence}")
     return lines

@@ -31,7 +31,8 @@ from man.typeset.source import (
 )
 
 ROOT = Path(__file__).resolve().parents[1]
-DATE = "November 29, 2026"
+DATE = "November 30, 2026"
+REPORT_A_STATE = ("k3ctl-health", "k3ctl-status")
 ORDER = (
     "NAME", "SYNOPSIS", "DESCRIPTION", "OPTIONS", "ENVIRONMENT", "FILES", "EXIT STATUS",
     "EXAMPLES", "DIAGNOSTICS", "SEE ALSO", "CAVEATS", "BUGS",
@@ -95,7 +96,8 @@ def _typeset(source: Source, commands: tuple[Command, ...], everywhere: Sequence
     if commands:
         sections["SYNOPSIS"] = _synopsis(source, commands, everywhere)
         sections["OPTIONS"] = _options(commands)
-        sections["EXIT STATUS"] = block_lines([exit_codes()])
+        states = source.name in REPORT_A_STATE
+        sections["EXIT STATUS"] = block_lines([exit_codes(states=states)])
     sections["DESCRIPTION"] = block_lines(_description(source, commands))
     if commands and "ENVIRONMENT" not in source.sections:
         sections["ENVIRONMENT"] = block_lines([Paragraph(_environment())])

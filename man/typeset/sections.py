@@ -70,8 +70,11 @@ def _about(setting: Setting) -> str:
     return f"{about} {variables} stands in for it."
 
 
-def exit_codes() -> Entries:
-    items = [Item(f"**{int(code)}**", sentence(text)) for code, text in EXIT_SENTENCES.items()]
+def exit_codes(*, states: bool = False) -> Entries:
+    """The table; with `states` as of a command that reports one."""
+    told = {int(code): text for code, text in EXIT_SENTENCES.items()}
+    told |= HEALTH_SENTENCES if states else {}
+    items = [Item(f"**{code}**", sentence(text)) for code, text in told.items()]
     return Entries(tuple(items), compact=True)
 
 
