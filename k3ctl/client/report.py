@@ -10,7 +10,7 @@ from k3ctl.client.histories import latency, tokens
 from k3ctl.client.moments import Span, local
 from k3ctl.client.next_command import at_home
 from k3ctl.client.records import MOST_FRAMES, Recording, Records, read_records
-from k3ctl.client.report_events import Change, Measured, Trouble, attention, badness, merged, told
+from k3ctl.client.report_events import Change, Measured, Trouble, attention, told
 from k3ctl.client.report_figures import (
     Ran,
     Spread,
@@ -21,6 +21,7 @@ from k3ctl.client.report_figures import (
     tier_speeds,
     unwell,
 )
+from k3ctl.client.report_matters import badness, merged
 from k3ctl.client.series import History
 from k3d.counted import counted
 

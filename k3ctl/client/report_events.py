@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,12 +26,10 @@ SWAP_EVENT = "swap"
 # Kinds of events that tell of what was done. All others tell of what began to need attention.
 DONE = ("swap", "replacement", "bank", "build", "stage", "verify", "scrub", "gc", "placement")
 OVER = ("over: ", " is healthy again")
-WORST_FIRST = ("alert", "critical", "error", "warning")
 MOST_EVENTS = 500
 MOST_LOG_LINES = 10
 MOST_FIGURES = 4
 FIGURES_DEEP = 3
-_FIGURES = re.compile(r"\d+(?:[.,]\d+)*")
 
 
 @dataclass(frozen=True)
@@ -136,34 +133,6 @@ def told(home: Path, span: Span) -> Told:
 
 def _in_order(changes: Iterable[Change]) -> tuple[Change, ...]:
     return tuple(sorted(changes, key=lambda change: change.at_ms))
-
-
-def merged(troubles: Sequence[Trouble]) -> list[Trouble]:
-    """Each matter once: the same sentence of the same subject, whatever its figures, from first to
-    last. A frame, an event and an alert may all tell of one."""
-    found: dict[str, Trouble] = {}
-    for each in sorted(troubles, key=lambda trouble: trouble.until_ms):
-        matter = _FIGURES.sub("#", each.sentence)
-        known = found.get(matter)
-        if known is None:
-            found[matter] = each
-            continue
-        worst = min((known, each), key=lambda trouble: badness(trouble.severity))
-        found[matter] = replace(
-            each,
-            at_ms=min(known.at_ms, each.at_ms),
-            until_ms=max(known.until_ms, each.until_ms),
-            severity=worst.severity,
-            subject=known.subject if each.subject == POD else each.subject,
-            command=worst.command or known.command or each.command,
-            count=max(known.count, each.count),
-        )
-    return list(found.values())
-
-
-def badness(severity: str) -> int:
-    """0 for the worst; what is not known comes last."""
-    return WORST_FIRST.index(severity) if severity in WORST_FIRST else len(WORST_FIRST)
 
 
 def attention(frames: Sequence[Frame]) -> list[Trouble]:

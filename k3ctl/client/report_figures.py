@@ -4,10 +4,11 @@ roll-ups."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from k3ctl.client.records import Records
+from k3ctl.client.sentence_kind import sentence_kind
 from k3d.store.frame import Frame
 
 COUNTS = ("finished", "failed", "refused", "preempted")
@@ -42,7 +43,8 @@ class TierSpeed:
 
 @dataclass(frozen=True)
 class Unwell:
-    """How long a node, or the pod (node None), was in a state that is not healthy.
+    """How long a node, or the pod (node None), was in a state that is not healthy, without being
+    healthy in between.
 
     `most_s` is an upper bound: a frame that stands for several seconds has their worst state.
     """
@@ -191,24 +193,27 @@ def _mean(values: Iterable[tuple[float | None, int]]) -> float | None:
 
 
 def unwell(frames: Sequence[Frame]) -> list[Unwell]:
-    """Nodes and the pod in each state but healthy, the longest first."""
-    found: dict[tuple[str | None, str], list[Any]] = {}
+    """Stretches in which a node or the pod was in a state that is not healthy, for one kind of
+    reason: the pod's first, the longest first. What is healthy in between begins a new one."""
+    open_: dict[tuple[str | None, str, str], Unwell] = {}
+    ended: list[Unwell] = []
     for frame in frames:
         states: list[tuple[str | None, str, str | None]] = [(None, frame.state, frame.reason)]
         states += [(node.name, node.state, node.reason) for node in frame.nodes]
         for node, state, reason in states:
             if state == "healthy":
+                ended += [open_.pop(key) for key in list(open_) if key[0] == node]
                 continue
             since_ms = frame.at_ms - round(1000 * frame.interval_s)
-            entry = found.setdefault((node, state), [0.0, since_ms, frame.at_ms, reason])
-            entry[0] += frame.interval_s
-            entry[2] = frame.at_ms
-            entry[3] = reason or entry[3]
-    listed = [
-        Unwell(node, state, round(most_s, 1), since_ms, until_ms, reason)
-        for (node, state), (most_s, since_ms, until_ms, reason) in found.items()
-    ]
-    return sorted(listed, key=lambda each: (each.node is not None, -each.most_s, each.node or ""))
+            key = (node, state, sentence_kind(reason or ""))
+            known = open_.get(key) or Unwell(node, state, 0.0, since_ms, frame.at_ms, reason)
+            most_s = known.most_s + frame.interval_s
+            open_[key] = replace(known, most_s=most_s, until_ms=frame.at_ms, reason=reason)
+    listed = [replace(each, most_s=round(each.most_s, 1)) for each in (*ended, *open_.values())]
+    return sorted(
+        listed,
+        key=lambda each: (each.node is not None, -each.most_s, each.node or "", each.since_ms),
+    )
 
 
 def weighted_quantile(values: Iterable[tuple[float, float]], share: float) -> float | None:

@@ -17,9 +17,11 @@ from k3ctl.cli.page_markdown import code, escaped, page_markdown
 from k3ctl.cli.page_text import grid_lines, page_lines
 from k3ctl.client.moments import Span, local, moment
 from k3ctl.client.report import build_report
-from k3ctl.client.report_events import Trouble, merged
+from k3ctl.client.report_events import Trouble
+from k3ctl.client.report_events import attention as seen_in
 from k3ctl.client.report_figures import growth, unwell, weighted_quantile
-from k3d.store.frame import Frame
+from k3ctl.client.report_matters import merged
+from k3d.store.frame import Attention, Frame
 from k3d.store.requests import claimed
 from k3d.store.swaps import SwapStore
 from tests.charts.properties import property_test
@@ -331,6 +333,60 @@ def test_time_in_a_state_is_the_sum_of_its_frames() -> None:
     assert (node.node, node.state, node.most_s, node.reason) == ("spark-2", "down", 20.0, "gone")
     assert (node.since_ms, node.until_ms) == (10_000, 30_000)
     assert unwell([frame(1)]) == []
+
+
+def test_two_incidents_are_two() -> None:
+    """Of two nodes, one after the other: neither hides the other, nor the health between them."""
+
+    def lost(number: int, at_ms: int, pid: int) -> dict:
+        gone = spark(number, at_ms, state="down", reason=f"its process {pid} is gone")
+        others = [spark(each, at_ms) for each in (1, 2, 3) if each != number]
+        reason = f"spark-{number} is down: its process {pid} is gone"
+        said = Attention(severity="alert", subject=f"spark-{number}", sentence=reason, kind="node")
+        nodes = tuple(sorted((gone, *others), key=lambda node: node.name))
+        return {"nodes": nodes, "state": "degraded", "reason": reason, "attention": (said,)}
+
+    seconds = {53: lost(3, 53_000, 41), 54: lost(3, 54_000, 41), 77: lost(2, 77_000, 42)}
+    seconds |= {78: lost(2, 78_000, 42), 79: lost(2, 79_000, 42)}
+    frames = [frame(1_000 * at_s, **seconds.get(at_s, {})) for at_s in range(50, 90)]
+    events = [
+        Trouble(53_000, 53_000, "alert", "spark-3", "spark-3 is down: its process 41 is gone"),
+        Trouble(77_000, 77_000, "alert", "spark-2", "spark-2 is down: its process 42 is gone"),
+    ]
+    told = [
+        (each.subject, each.at_ms, each.until_ms, each.count)
+        for each in merged([*events, *seen_in(frames)])
+    ]
+    assert sorted(told) == [("spark-2", 77_000, 79_000, 3), ("spark-3", 53_000, 54_000, 2)]
+    stretches = {(each.node, each.since_ms): (each.most_s, each.reason) for each in unwell(frames)}
+    assert stretches == {
+        (None, 52_000): (2.0, "spark-3 is down: its process 41 is gone"),
+        (None, 76_000): (3.0, "spark-2 is down: its process 42 is gone"),
+        ("spark-3", 52_000): (2.0, "its process 41 is gone"),
+        ("spark-2", 76_000): (3.0, "its process 42 is gone"),
+    }
+
+
+def test_a_node_that_is_down_twice_is_told_twice_and_another_pid_is_no_other_reason() -> None:
+    def down(at_s: int, pid: int) -> Frame:
+        gone = spark(2, 0, state="down", reason=f"its process {pid} is gone")
+        return frame(1_000 * at_s, nodes=(gone,))
+
+    frames = [down(1, 7), down(2, 8), frame(3_000), down(4, 9)]
+    told = [(each.since_ms, each.most_s, each.reason) for each in unwell(frames)]
+    assert told == [(0, 2.0, "its process 8 is gone"), (3_000, 1.0, "its process 9 is gone")]
+
+
+def test_a_sentence_of_two_nodes_is_two_matters() -> None:
+    """Unless it names the node itself: then whoever says it says the same."""
+    twice = [Trouble(n, n, "warning", f"spark-{n}", f"its disk has {n} MiB left") for n in (1, 2)]
+    assert len(merged(twice)) == 2
+    said = "the link to spark-1 was lost 3 times"
+    both = [Trouble(1, 1, "alert", "spark-1", said), Trouble(2, 2, "error", "station", said)]
+    (one,) = merged(both)
+    assert (one.subject, one.severity, one.at_ms, one.until_ms) == ("spark-1", "alert", 1, 2)
+    other = Trouble(3, 3, "error", "station", said.replace("spark-1", "spark-12"))
+    assert len(merged([*both, other])) == 2
 
 
 def test_counts_begin_anew_with_the_station() -> None:
