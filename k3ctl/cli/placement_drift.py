@@ -9,7 +9,7 @@ import click
 
 from k3ctl.cli.options import Invocation, Seconds, columns_options, home_options, json_option
 from k3ctl.cli.placement_columns import SEEN
-from k3d.errors import ConfigError, ExitCode, K3Error
+from k3d.errors import ConfigError, ExitCode, K3Error, NotFound
 
 POLICY = "optimised"
 DRIFT_FOUND = 20
@@ -83,7 +83,7 @@ def drift(
     found = find_drift(in_force.placed, expected, seen.population, limits=limits, hot=hot)
     gain = costs = unknown = None
     try:
-        if found.verdict == "too-few":
+        if found.verdict == "too-few" and found.tokens:
             raise K3Error("too few tokens were seen to plan from")
         costs = costs_for(home, in_force, seen)
         gain = find_gain(home, in_force, seen, policy, costs)
@@ -91,14 +91,22 @@ def drift(
         unknown = error
     look = Look(home, trace, since, None if policy == POLICY else policy)
     replan, measure = look.replan, look.measure(in_force) if costs is None else None
-    if out is not None:
-        if gain is None:
-            raise unknown or K3Error("nothing was planned")
+    if out is not None and gain is None and found.tokens:
+        raise unknown or K3Error("nothing was planned")
+    if out is not None and gain is not None:
         write_map(Path(out), gain.placed)
         replan = at_home(f"k3ctl placement swap {shlex.quote(out)}", home)
-    advice = advise(found, gain, replan, measure)
+    advice = advise(found, gain, replan, measure, look.ask)
     shown = (in_force, seen, expected, found, gain, costs, unknown, advice)
     document = drift_document(*shown)
     invocation.output.document("k3ctl.placement-drift/1", document)
     invocation.listed((SEEN, document["tiers"]), otherwise=lambda: drift_lines(*shown))
+    if out is not None and gain is None:
+        invocation.output.error(
+            NotFound(
+                f"{out} was not written: no token was seen to plan from",
+                hint=f"give it some: {look.ask} --out {shlex.quote(out)}",
+            )
+        )
+        return ExitCode.NOT_FOUND
     return DRIFT_FOUND if detailed_exitcode and found.verdict == "drift" else ExitCode.OK

@@ -10,7 +10,7 @@ import numpy as np
 from k3ctl.client.daemon import Daemon
 from k3ctl.client.map_in_force import InForce
 from k3ctl.client.tier_costs import find_costs
-from k3d.errors import K3Error
+from k3d.errors import NotFound
 from k3d.placement.costs import Costs
 from k3d.placement.drift_gain import Gain, gain_of_replanning, traffic_of
 from k3d.placement.policy import load_policy
@@ -47,9 +47,10 @@ def live(home: Path, since_s: float | None) -> Seen:
 
 
 def costs_for(home: Path, in_force: InForce, seen: Seen) -> Costs:
-    """What the tiers cost, as far as it is known here. Raises K3Error with why it is not."""
+    """What the tiers cost, as far as it is known here. Raises K3Error with why it is not, and
+    NotFound without a token to plan from."""
     if not seen.population.tokens:
-        raise K3Error("no token was seen")
+        raise NotFound("no token was seen under the map in force")
     return find_costs(home, in_force.pod, _traffic(in_force, seen), "sliced")
 
 

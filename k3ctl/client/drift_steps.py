@@ -31,6 +31,11 @@ class Look:
             f"{self._again} --out {PLANNED} && k3ctl placement swap {PLANNED}", self.home
         )
 
+    @property
+    def ask(self) -> str:
+        """Ask the pod something and look again."""
+        return at_home(f"k3ctl chat 'What is a map for?' && {self._again}", self.home)
+
     def measure(self, in_force: InForce) -> str | None:
         """Measure what the tiers cost and look again; None where k3ctl cannot measure the pod."""
         name = _described_by(self.home, in_force.pod)

@@ -16,13 +16,19 @@ class Advice:
     command: str | None
 
 
-def advise(drift: Drift, gain: Gain | None, replan: str, measure: str | None = None) -> Advice:
+def advise(
+    drift: Drift,
+    gain: Gain | None,
+    replan: str,
+    measure: str | None = None,
+    ask: str | None = None,
+) -> Advice:
     """`replan` is the command line that plans for this traffic and swaps, `measure` one that finds
-    out what the tiers cost: None where that is known, or cannot be measured."""
+    out what the tiers cost: None where that is known, or cannot be measured. `ask` is one that
+    gives the pod traffic and looks again."""
     if not drift.tokens:
-        return Advice(
-            "no token was seen yet: nothing can be told; what is asked from now on counts", None
-        )
+        told = "no token was seen yet under the map in force: nothing can be told"
+        return Advice(f"{told}; what is asked from now on counts", ask)
     if drift.verdict == "too-few":
         return _wait(drift)
     if gain is None:

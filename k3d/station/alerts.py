@@ -82,6 +82,12 @@ class Alerts:
         """What the last look for drift found."""
         return self._drift
 
+    def seen(self, time_s: float | None) -> tuple[float, Population]:
+        """Seconds looked back, and what was chosen in them under the map in force now, however
+        lately it came."""
+        self.marks.tick(self._in_force().epoch)
+        return self.marks.since(time_s)
+
     def step(self) -> None:
         """Hold every rule against what is known now."""
         now_s, placed = self._clock(), self._in_force()
@@ -99,7 +105,7 @@ class Alerts:
         if expected is None:
             return None
         table = self.policy.drift
-        _, seen = self.marks.since(table.window_s, of_map=True)
+        _, seen = self.marks.since(table.window_s)
         try:
             return find_drift(placed, expected, seen, limits=table.limits, draws=DRAWS)
         except K3Error as error:

@@ -27,8 +27,8 @@ class _Mark:
 
 
 class UseMarks:
-    """Marks over the last `window_s`, and one of when the map in force came. One thread ticks,
-    any may ask."""
+    """Marks over the last `window_s`, and one of when the map in force came. Any thread may tick
+    and ask."""
 
     def __init__(
         self,
@@ -56,9 +56,10 @@ class UseMarks:
             if turned:
                 self._epoch, self._turned = epoch, self._marks[-1]
 
-    def since(self, time_s: float | None, *, of_map: bool = False) -> tuple[float, Population]:
+    def since(self, time_s: float | None) -> tuple[float, Population]:
         """Seconds looked back, about `time_s` and as far as marks go, and what was chosen in
-        them; None is since the map in force came, and `of_map` looks back no further than that."""
+        them; None is since the map in force came, and nothing looks back further than that: what
+        was chosen before says nothing about this map."""
         with self._guard:
             now = self._mark()
             mark = self._turned
@@ -67,7 +68,7 @@ class UseMarks:
                 late = (each for each in self._marks if each.at_s >= wanted_s)
                 old = [each for each in self._marks if each.at_s < wanted_s]
                 mark = old[-1] if old else next(late, self._marks[0])
-                if of_map and mark.at_s < self._turned.at_s:
+                if mark.at_s < self._turned.at_s:
                     mark = self._turned
         age_s = now.at_s - mark.at_s
         counts = (now.counts - mark.counts).astype(np.int64)

@@ -17,7 +17,7 @@ def drift_routes(alerts: Alerts, layers: tuple[int, ...]) -> list[Route]:
     """Routes beside the Station's others."""
 
     async def use(http: HttpRequest) -> Response:
-        age_s, seen = alerts.marks.since(_since(http.query_params.get("since_s")))
+        age_s, seen = alerts.seen(_since(http.query_params.get("since_s")))
         return JSONResponse(
             {
                 "schema": "k3d.placement-use/1",

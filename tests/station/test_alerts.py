@@ -115,8 +115,29 @@ def test_marks_look_back_to_the_map_or_a_time(clock: Clock, use: Counted) -> Non
     use.choose(7, 8)
     clock.now_s += 1.0
     assert marks.since(None)[1].tokens == 7
-    assert marks.since(100.0)[1].tokens > 100
-    assert marks.since(100.0, of_map=True)[1].tokens == 7
+    assert marks.since(100.0)[0] == 1.0, "no further back than the map"
+    assert marks.since(100.0)[1].tokens == 7
+
+
+def test_what_was_chosen_before_a_turn_is_never_the_new_maps(
+    clock: Clock, use: Counted, store: StateStore, policy: AlertPolicy
+) -> None:
+    """Also between a turn and the next look at the rules."""
+    served = [planned()]
+    marks = UseMarks(use, TOP_K, 100.0, 1, clock)
+    alerts = Alerts(policy, store, marks, lambda: served[0], lambda: None, clock=clock)
+    for _ in range(20):
+        clock.now_s += 1.0
+        use.choose(10, 0)
+        alerts.step()
+    assert alerts.seen(None)[1].tokens == 200
+    served[0] = planned(2)
+    assert [alerts.seen(time_s)[1].tokens for time_s in (None, 10.0, 1000.0)] == [0, 0, 0]
+    use.choose(7, 8)
+    clock.now_s += 1.0
+    for time_s in (None, 10.0):
+        age_s, seen = alerts.seen(time_s)
+        assert (age_s, seen.tokens) == (1.0, 7)
 
 
 def test_an_alert_is_an_event_once_and_stands_until_it_is_over(

@@ -75,8 +75,8 @@ def test_live_routing_is_counted_since_the_map_came_and_lately(pod: RunningPod) 
     assert len(seen["layers"]) == len(seen["uses"])
     assert use(pod, "?since_s=3600")["rows"] == seen["rows"]
     swap(pod, "all-grace")
-    pod.wait("the mark of the new map", lambda: use(pod)["rows"] == 0)
-    assert use(pod, "?since_s=3600")["rows"] == seen["rows"]
+    assert use(pod)["rows"] == 0, "what came before the turn is not the new map's"
+    assert use(pod, "?since_s=3600")["rows"] == 0
     assert pod.ids(prompt_ids=PROMPT, max_tokens=20) == wanted
     assert use(pod)["rows"] >= rows - len(PROMPT)
 
@@ -102,6 +102,9 @@ def test_a_map_planned_from_a_trace_is_told_from_other_traffic(
     capsys.readouterr()
     blind = k3ctl("placement", "drift")
     assert blind["verdict"] == "no-origin"
+    assert blind["seen"]["tokens"] == 0
+    assert "no token was seen yet" in blind["advice"]
+    assert blind["command"].endswith(" && k3ctl placement drift")
     trace, planned = str(tmp_path / "live.trace"), str(tmp_path / "planned.json")
     assert ask_trace(pod, trace)["state"] == "recording"
     draw = random.Random(seed)
@@ -115,14 +118,23 @@ def test_a_map_planned_from_a_trace_is_told_from_other_traffic(
     wanted = pod.ids(prompt_ids=PROMPT, max_tokens=20)
     done = k3ctl("placement", "swap", planned, "-q")
     assert done["swap"]["state"] == "done"
+    none = k3ctl("placement", "drift")
+    assert (none["verdict"], none["seen"]["tokens"]) == ("too-few", 0), "all was of the map before"
+    assert (none["advice"], none["command"]) == (blind["advice"], blind["command"])
+    out = tmp_path / "again.json"
+    refused = k3ctl("placement", "drift", "--since", "600", "--out", str(out), code=10)
+    assert "no token was seen to plan from" in refused["message"]
+    assert " chat " in refused["hint"]
+    assert refused["hint"].endswith(f"--since 600 --out {out}")
+    assert not out.exists()
     assert pod.ids(prompt_ids=PROMPT, max_tokens=20) == wanted
     with StateReader.open(pod.home) as reader:
         stored = reader.placement_map()
     assert stored is not None
     assert json.loads(stored.map_json)["origin"]["tokens"] == tokens
 
-    pod.wait("the mark of the new map", lambda: use(pod)["rows"] < 40)
     few = k3ctl("placement", "drift")
+    assert 0 < few["seen"]["tokens"] < 40
     assert (few["verdict"], few["command"]) == ("too-few", None)
     assert few["expected"]["tokens"] == tokens
     for first in range(8):  # the same token again and again is other traffic
