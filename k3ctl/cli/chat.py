@@ -84,6 +84,8 @@ def chat(
 
     The question is the argument, or stdin when that is not a terminal (or the argument is -).
     On a terminal without a question a conversation starts.
+
+    Exits with 1 when somebody ended the request, as `k3ctl lanes cancel` does.
     """
     if raw and system is not None:
         raise ConfigError("--raw has no messages, so --system has no place", hint="drop one")

@@ -46,6 +46,8 @@ def lanes(context: click.Context) -> int:
 def cancel(invocation: Invocation, lane: str) -> int:
     """End a request: its lane is free for others, its client sees an error.
 
+    A `k3ctl chat` whose request it was exits with 1.
+
     Exits with 10 when no request of that ID is in the Station (any more).
     """
     from k3ctl.client.daemon import Daemon

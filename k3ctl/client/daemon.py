@@ -159,6 +159,8 @@ class Daemon:
                         raise error_from_document(event)
                     finished = event.get("type") == "done"
                     yield event
+                    if finished and event.get("finish_reason") == "cancelled":
+                        raise _cancelled()
             if not finished:
                 raise NodeLost(
                     self.name, f"{self.name} ended the answer midway", hint="see: k3ctl logs"
@@ -249,6 +251,14 @@ class Daemon:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _cancelled() -> K3Error:
+    """What a client is told whose request somebody else ended."""
+    return K3Error(
+        "the request was cancelled before its answer was whole",
+        hint="ended in the console or with k3ctl lanes cancel; ask again",
+    )
 
 
 def error_from_document(document: Mapping[str, Any]) -> K3Error:

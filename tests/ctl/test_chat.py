@@ -124,6 +124,20 @@ def test_a_lost_node_ends_the_answer_with_its_name(
     assert as_json.error["retryable"] is True
 
 
+def test_a_cancelled_answer_is_an_error(k3ctl: K3ctl, home: Path, station: FakeDaemon) -> None:
+    ended = {**DONE, "finish_reason": "cancelled"}
+    write_script(home, "station", chat=[{"type": "token", "id": 1, "text": "It "}, ended])
+    ran = k3ctl("chat", "hi")
+    assert (ran.code, ran.out) == (ExitCode.FAILED, "It \n")
+    assert ran.err.startswith("k3ctl: the request was cancelled")
+    as_json = k3ctl("chat", "hi", "--json")
+    assert (as_json.code, as_json.out) == (ExitCode.FAILED, "")
+    assert as_json.error["message"].startswith("the request was cancelled")
+    as_lines = k3ctl("chat", "hi", "--jsonl")
+    assert json.loads(as_lines.out.splitlines()[-1]) == ended
+    assert (as_lines.code, as_lines.error["code"]) == (ExitCode.FAILED, ExitCode.FAILED)
+
+
 def test_an_answer_that_breaks_off_is_an_error(
     k3ctl: K3ctl, home: Path, station: FakeDaemon
 ) -> None:
