@@ -103,6 +103,13 @@ class SwapReconciler:
         done = self.swaps.last_done()
         if done is None:
             raise NotFound("no swap was carried out yet", hint="see: k3ctl placement status")
+        epoch = self.station.placement.epoch
+        if self.swaps.planned_digest(epoch) is None:  # a start put it in force
+            raise NotFound(
+                f"the pod was started with the map in force, {self.station.in_force.name}: there "
+                "is no swap to take back",
+                hint="choose a map: k3ctl placement swap NAME",
+            )
         return self.map_of(done.plan["from_epoch"])
 
     def map_of(self, epoch: int) -> tuple[str, PlacementMap]:

@@ -152,6 +152,9 @@ def test_another_policy_on_the_command_line_is_what_the_operator_gets(start_pod:
     found = placement(pod)
     assert not found["swapped"]
     assert found["epoch"] == epoch + 1
+    refused = ask(pod, "rollback")
+    assert refused["code"] == 10
+    assert "was started with the map in force, all-hbm" in refused["message"]
 
 
 def calm(pod: RunningPod, lanes: list[Lane]) -> None:
