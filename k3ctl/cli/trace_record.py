@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -75,22 +76,28 @@ def record(
         return _show(invocation, end_recording(home))
     if out is None:
         raise ConfigError("trace record: no file is named", hint="k3ctl trace record OUT")
+    there = Path(out).exists()
     asked: dict[str, Any] = {"path": str(Path(out).absolute()), "tokens": tokens}
     begun = begin_recording(home, {**asked, "seconds": seconds, "share": share, "weights": weights})
     if not wait:
+        if there:
+            invocation.output.note(f"{out} is there and is replaced when the recording ends")
         return _show(invocation, begun)
     try:
         with Progress(invocation.output) as progress:
-            ended = wait_for_recording(
-                home,
-                lambda now: progress(
-                    f"{now['tokens']:,} of {tokens:,} tokens recorded",
-                    max(now["tokens"] / tokens, now["seconds"] / seconds),
-                ),
-            )
+            ended = wait_for_recording(home, lambda now: progress(*how_far(now, tokens, seconds)))
     except KeyboardInterrupt:
         ended = end_recording(home)
+    if there and ended["state"] == "done":
+        invocation.output.note(f"replaced {out}")
     return _show(invocation, ended)
+
+
+def how_far(now: Mapping[str, Any], tokens: int, seconds: float) -> tuple[str, float]:
+    """Words, and the part that is done of whichever ends the recording: tokens or time."""
+    time_s = min(now["seconds"], seconds)
+    words = f"{now['tokens']:,} of {tokens:,} tokens in {time_s:.1f} of {seconds:.1f} s"
+    return words, min(1.0, max(now["tokens"] / tokens, time_s / seconds))
 
 
 def _show(invocation: Invocation, document: dict[str, Any]) -> int:

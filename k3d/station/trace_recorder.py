@@ -71,12 +71,14 @@ class Recording:
     enough: threading.Event = field(default_factory=threading.Event)
 
     def document(self) -> dict[str, Any]:
+        """`tokens` counts, while it is recorded, those that wait to be written, too."""
+        recording = self.state == "recording"
         return {
             "schema": "k3d.trace/1",
             "path": self.asked.path,
             "state": self.state,
             "reason": self.reason,
-            "tokens": self.written,
+            "tokens": self.taken - self.left_out if recording else self.written,
             "left_out": self.left_out,
             "passes": self.passes,
             "seconds": round(monotonic() - self.began_s, 3),
