@@ -135,10 +135,10 @@ def _lost(invocation: Invocation, parameters: Mapping[str, Any]) -> str | None:
 def gc(invocation: Invocation, pod: str | None, **flags: Any) -> None:
     """Remove banks that no map in force needs.
 
-    What the map in force and the one before it need stays, slices that are younger than the map in
-    force (they may be the next one's), and whatever cannot be told. Nothing is removed before a pod
-    was up in this home, or while a change is under way. It asks first; where nobody can be asked it
-    wants --yes.
+    What the map in force and the one before it need stays, banks of other maps included that fill
+    the sparks of a map that a swap made, slices that are younger than the map in force (they may be
+    the next one's), and whatever cannot be told. Nothing is removed before a pod was up in this
+    home, or while a change is under way. It asks first; where nobody can be asked it wants --yes.
     """
     from k3ctl.client.bank_figures import clear_event
 

@@ -1,9 +1,10 @@
 """Which files of banks/ nothing needs: what a map in force, or its way back, never needs them for.
 
 Kept are: whole banks of a model that a pod here serves; slices of a map in force or of the one
-before it; slices that are younger than the map in force, which may be the next one's; everything of
-a model or map that cannot be told. Unfinished files go when nobody writes
-them and the bank that they were for is there or is not wanted either.
+before it; slices of another map that the sparks of these are filled from, where a swap made them;
+slices that are younger than the map in force, which may be the next one's; everything of a model or
+map that cannot be told. Unfinished files go when nobody writes them and the bank that they were for
+is there or is not wanted either.
 """
 
 from __future__ import annotations
@@ -11,22 +12,24 @@ from __future__ import annotations
 import fcntl
 import math
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from k3d.errors import BankError
 from k3d.experts.bank_file import Bank, EarlierBank
 from k3d.staging.bank_names import PlacedBank, find_banks, find_partials
+from k3d.staging.swapped_maps import SwappedMap, filled_from
 
 
 @dataclass(frozen=True)
 class Needs:
     """What is in force. `maps` are digests of placement maps, `models` of checkpoints; `since_s` is
-    when the map in force came, in Unix seconds."""
+    when the map in force came, in Unix seconds; `swapped` are those maps that swaps made."""
 
     models: frozenset[str]
     maps: frozenset[str]
     since_s: float = math.inf
+    swapped: tuple[SwappedMap, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -43,6 +46,8 @@ class Clearing:
 def plan_clearing(banks: Path, needs: Needs) -> list[Clearing]:
     """Every bank and unfinished file with its verdict."""
     found = [_of_bank(placed, needs) for placed in find_banks(banks)]
+    for swapped in needs.swapped:
+        found = _with_filling(found, needs, swapped)
     kept = {clearing.path for clearing in found if not clearing.removable}
     return found + [_of_partial(banks, path, kept) for path in find_partials(banks)]
 
@@ -82,6 +87,25 @@ def _of_bank(placed: PlacedBank, needs: Needs) -> Clearing:
     if _written_s(placed.path) >= needs.since_s:
         return verdict(False, "is younger than the map in force: it may be the next one's")
     return verdict(True, f"no map in force is {header.map_digest[:8]}")
+
+
+def _with_filling(found: list[Clearing], needs: Needs, swapped: SwappedMap) -> list[Clearing]:
+    """The same verdicts, but what the sparks of a map are filled from stays."""
+    kept = [PlacedBank(each.node, each.path) for each in found if not each.removable]
+    others = [PlacedBank(each.node, each.path) for each in found if each.removable]
+    needed = filled_from(swapped, needs.models, kept, others)
+    total = len(swapped.experts)
+    return [
+        replace(
+            each,
+            removable=False,
+            reason=f"map {swapped.digest[:8]}, in force or the one before it, came by a swap: its "
+            f"sparks have {needed[each.path]} of {total} experts from it",
+        )
+        if each.path in needed
+        else each
+        for each in found
+    ]
 
 
 def _of_partial(banks: Path, path: Path, kept: set[Path]) -> Clearing:

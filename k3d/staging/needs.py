@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 import msgspec
 
 from k3d.errors import K3Error, Refused
 from k3d.model.checkpoint import Checkpoint
-from k3d.placement.pod import PodDescription, load_pod, model_directory
+from k3d.placement.placement_map import PlacementMap
+from k3d.placement.pod import SPARK_TIER, PodDescription, load_pod, model_directory
+from k3d.placement.slicing import slicing_of
 from k3d.staging.clear import Needs
+from k3d.staging.swapped_maps import SwappedMap
+from k3d.store.records import StoredMap
 from k3d.store.state import StateReader
 from k3d.store.swaps import SwapReader
 
@@ -31,13 +36,14 @@ def needs_of(home: Path, pod: str) -> Needs:
                 hint="wait until it is done",
             )
         before = [state.placement_map(epoch) for epoch in _epochs_before(state, newest.epoch)]
+        maps = [found for found in (newest, *before) if found is not None]
         stored = state.pod()
-    maps = {found.digest for found in (newest, *before) if found is not None}
-    pods = [load_pod(pod, home)]
-    if stored is not None:
-        pods.append(msgspec.convert(stored.description, PodDescription, strict=False))
+        pods = [load_pod(pod, home)]
+        if stored is not None:
+            pods.append(msgspec.convert(stored.description, PodDescription, strict=False))
+        swapped = _swapped(SwapReader(state), maps, pods[-1])
     models = frozenset(_digest(each, home) for each in pods)
-    return Needs(models, frozenset(maps), newest.ts_ms / 1000)
+    return Needs(models, frozenset(found.digest for found in maps), newest.ts_ms / 1000, swapped)
 
 
 def _epochs_before(state: StateReader, epoch: int) -> list[int]:
@@ -47,6 +53,21 @@ def _epochs_before(state: StateReader, epoch: int) -> list[int]:
     last = SwapReader(state).last_done()
     found = [None if row is None else row[0], None if last is None else last.plan["from_epoch"]]
     return [each for each in found if each is not None]
+
+
+def _swapped(
+    swaps: SwapReader, maps: Iterable[StoredMap], pod: PodDescription
+) -> tuple[SwappedMap, ...]:
+    """Those of some maps that swaps put in force, over the sparks that held their slices."""
+    found = []
+    for stored in maps:
+        if swaps.planned_digest(stored.epoch) is None:
+            continue
+        placement = PlacementMap.from_json(stored.map_json)
+        experts = frozenset((layer, e) for _, layer, e in placement.experts_in(SPARK_TIER))
+        sparks = slicing_of(pod, swaps.sparks_of(stored.epoch)).sparks
+        found.append(SwappedMap(stored.digest, experts, sparks))
+    return tuple(found)
 
 
 def _digest(pod: PodDescription, home: Path) -> str:
