@@ -96,8 +96,10 @@ def record(
 def how_far(now: Mapping[str, Any], tokens: int, seconds: float) -> tuple[str, float]:
     """Words, and the part that is done of whichever ends the recording: tokens or time."""
     time_s = min(now["seconds"], seconds)
-    words = f"{now['tokens']:,} of {tokens:,} tokens in {time_s:.1f} of {seconds:.1f} s"
-    return words, min(1.0, max(now["tokens"] / tokens, time_s / seconds))
+    told = f"{counted(now['tokens'], 'token')} of {tokens:,}"
+    return f"{told} in {time_s:.1f} of {seconds:.1f} s", min(
+        1.0, max(now["tokens"] / tokens, time_s / seconds)
+    )
 
 
 def _show(invocation: Invocation, document: dict[str, Any]) -> int:

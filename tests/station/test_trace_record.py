@@ -82,7 +82,7 @@ def test_progress_counts_tokens_as_they_come_and_never_more_than_all(
     assert (done["state"], done["tokens"]) == ("done", read_trace(path).tokens)
     assert done["tokens"] == PASSED
     words, part = how_far(now | {"seconds": 12.2}, 1000, 12.0)
-    assert (words, part) == (f"{PASSED} of 1,000 tokens in 12.0 of 12.0 s", 1.0)
+    assert (words, part) == (f"{PASSED} tokens of 1,000 in 12.0 of 12.0 s", 1.0)
     assert how_far(now | {"seconds": 1.0}, PASSED - 1, 4.0)[1] == 1.0
     assert how_far(now | {"seconds": 1.0}, 100_000, 4.0)[1] == 0.25
 
