@@ -30,8 +30,8 @@ Data goes to stdout and words to stderr; -q leaves out the words, errors aside.
 
 On a terminal a state is a glyph, a word and a colour. Into a pipe there is no
 colour and no progress bar. NO_COLOR, CLICOLOR_FORCE, K3_ASCII, LC_ALL=C and
-TERM=dumb are heeded; k3ctl.toml(5) sets the same for good, and k3ctl config
-path says where it is.
+TERM=dumb are heeded. For good, colour and ascii are set in the file k3ctl.toml;
+k3ctl.toml(5) tells of them, and k3ctl config path says where the file is.
 
 --json       one document. Its first key is "schema", as k3ctl.health/1: keys
              are added under the same number, never renamed or removed. Units

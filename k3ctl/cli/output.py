@@ -253,13 +253,12 @@ def write_words(text: str) -> None:
     clear_bar()
     if sys.stderr is None:
         return
-    try:
+    with contextlib.suppress(OSError):  # what stdout cannot take must not keep this from being said
         if sys.stdout is not None:
             sys.stdout.flush()
+    with contextlib.suppress(OSError):
         sys.stderr.write(_encodable(spelled(tame(text)), sys.stderr.encoding) + "\n")
         sys.stderr.flush()
-    except OSError:
-        return
 
 
 def leave_streams_quietly() -> None:

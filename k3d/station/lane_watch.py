@@ -45,7 +45,7 @@ class LaneWatch:
         if not any(each.request.id == request_id for each in (*running, *waiting)):
             raise NotFound(
                 f"no request {request_id} is running or waiting",
-                hint="it may have ended; see those that run: k3ctl top --once",
+                hint="it may have ended; see those that run: k3ctl lanes",
             )
 
     def _frames(

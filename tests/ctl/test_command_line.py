@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import contextlib
+import io
 import json
 import os
 import re
@@ -14,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from k3ctl.cli.main import VERBS
-from k3ctl.cli.output import EXIT_SENTENCES, HEALTH_SENTENCES, tame
+from k3ctl.cli.output import EXIT_SENTENCES, HEALTH_SENTENCES, tame, write_words
 from k3d import __version__
 from k3d.errors import ExitCode, HealthCode
 from k3d.store.paths import resolve_home
@@ -110,7 +112,9 @@ def test_topics(k3ctl: K3ctl) -> None:
         assert re.search(rf"^ +{int(code)}  {code.name}\b", codes, re.MULTILINE)
     assert "K3_HOME" in k3ctl("help", "environment").out
     assert "pod.secret" in k3ctl("help", "files").out
-    assert "--request-id" in k3ctl("help", "formatting").out
+    formatting = k3ctl("help", "formatting").out
+    assert "--request-id" in formatting
+    assert "are set in the file k3ctl.toml" in formatting
     listed = k3ctl("help", "topics").out
     for topic in ("topics", "exit-codes", "environment", "formatting", "files"):
         assert re.search(rf"^ +{topic} +\w", listed, re.MULTILINE)
@@ -166,14 +170,30 @@ def test_closed_standard_streams_are_never_a_database(home: Path) -> None:
     assert (home / "state.db").read_bytes().startswith(b"SQLite format 3")
 
 
-def test_a_full_stdout_is_one_sentence(k3ctl_process: K3ctl) -> None:
+@pytest.mark.parametrize(
+    "arguments", [["--help"], ["status"], ["status", "--json"], ["pod", "status", "-H"], ["health"]]
+)
+def test_a_full_stdout_is_one_sentence(station: FakeDaemon, arguments: list[str]) -> None:
     with Path("/dev/full").open("wb") as full:
         done = subprocess.run(
-            [*K3CTL, "--help"], stdout=full, stderr=subprocess.PIPE, check=False, text=True
+            [*K3CTL, *arguments], stdout=full, stderr=subprocess.PIPE, check=False, text=True
         )
     assert done.returncode == ExitCode.FAILED
-    assert "No space left" in done.stderr
-    assert "Traceback" not in done.stderr
+    (line,) = done.stderr.splitlines()
+    assert "No space left" in line
+
+
+def test_words_are_said_whatever_stdout_cannot_take(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is left in its buffer fails again at every flush."""
+    said = io.StringIO()
+    with Path("/dev/full").open("w") as full:
+        monkeypatch.setattr(sys, "stdout", full)
+        monkeypatch.setattr(sys, "stderr", said)
+        full.write("held back")
+        write_words("it is full")
+        assert said.getvalue() == "it is full\n"
+        with contextlib.suppress(OSError):
+            full.close()
 
 
 def test_a_reader_that_goes_away_is_no_error(home: Path) -> None:

@@ -115,6 +115,7 @@ def test_a_lane_is_listed_and_cancelled(inproc_pod: RunningPod) -> None:
     assert ends
     assert ends[0]["finish_reason"] == "cancelled"
     gone = refusal(inproc_pod, "/lanes/cancel", {"id": lane["id"]})
+    assert gone["hint"].endswith("see those that run: k3ctl lanes")
     assert (gone["name"], lane["id"] in gone["message"]) == ("NOT_FOUND", True)
     assert refusal(inproc_pod, "/lanes/cancel", {"name": "x"})["name"] == "USAGE"
 
