@@ -117,7 +117,8 @@ def _rates(document: Document) -> list[str]:
     states = ", ".join(
         f"{requests.get(name, 0)} {name}" for name in ("running", "waiting", "finished", "failed")
     )
-    return [f"tokens/s: {', '.join(shown)}", f"requests: {states}", *_drafting(document)]
+    rate = f"tokens/s: {', '.join(shown)}, over the time spent in passes"
+    return [rate, f"requests: {states}", *_drafting(document)]
 
 
 def _drafting(document: Document) -> list[str]:
@@ -138,7 +139,7 @@ def _labels(document: Document) -> list[str]:
     simulated = [
         str(tier.get("name")) for tier in document.get("tiers", []) if tier.get("simulated")
     ]
-    lines = [f"figures: {document.get('provenance', 'measured')}"]
+    lines = [f"figures: {document.get('provenance', 'measured')}, since the Station started"]
     if simulated:
         lines.append(f"simulated tiers, in this machine's memory: {', '.join(simulated)}")
     return lines
