@@ -8,10 +8,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from k3ctl.client.another_pod import refuse_another
 from k3ctl.client.daemon_log import last_words
 from k3ctl.client.health import StationWord, node_health, station_view
 from k3ctl.client.pod_plan import PodOptions, PodPlan
-from k3ctl.client.pod_run import PodRun, read_pod_run
+from k3ctl.client.pod_run import PodRun
 from k3ctl.client.processes import Child, find_daemons, start_daemon
 from k3d.errors import ExitCode, K3Error, Refused
 from k3d.placement.pod import Node
@@ -80,7 +81,7 @@ def bring_up(
     lock = run_directory(home) / "pod.lock"
     with FileLock(lock, f"the pod of {home}", "k3ctl pod up", lock_wait_s):
         run = PodRun.of(plan.description, plan.path)
-        _refuse_another(home, run)
+        refuse_another(home, run, plan.description)
         nodes = [plan.description.node(node.name) for node in run.nodes]
         # Sparks first: the Station finds them listening when it has read its checkpoint.
         nodes.sort(key=lambda node: node.role == "station")
@@ -113,24 +114,6 @@ def exit_code(outcomes: list[Outcome]) -> ExitCode:
 def _elsewhere(plan: PodPlan, node: Node) -> bool:
     under_inproc = node.role == "spark" and plan.description.transport == "inproc"
     return not under_inproc and not plan.starts_here(node)
-
-
-def _refuse_another(home: Path, run: PodRun) -> None:
-    """Raise Refused when daemons of another pod, or of this one set up otherwise, run here."""
-    before = read_pod_run(home)
-    if before is None or before.digest == run.digest:
-        return
-    if not any(True for _ in find_daemons(home)):
-        return
-    differing = [
-        f"{key} {getattr(before, key)}"
-        for key in ("pod", "transport", "placement", "dtype", "chunk")
-        if getattr(before, key) != getattr(run, key)
-    ]
-    raise Refused(
-        f"a pod already runs in {home} with {', '.join(differing) or 'another description'}",
-        hint="take it down first: k3ctl pod down",
-    )
 
 
 def _running(home: Path, node: Node) -> bool:

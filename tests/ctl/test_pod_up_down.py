@@ -15,8 +15,11 @@ import pytest
 
 from k3ctl.client.processes import find_daemons, process_state
 from k3d.errors import ExitCode
+from k3d.placement.pod import load_pod
+from k3d.placement.policy import load_policy, plan
 from k3d.store.home import RunFile, read_run_file, run_file_path, secret_path
 from k3d.store.lock import FileLock
+from k3d.store.state import StateStore
 from tests.ctl.conftest import K3ctl
 from tests.ctl.fake_daemons import write_script
 
@@ -224,6 +227,37 @@ def test_other_options_for_a_running_pod_are_refused(
     assert ran.code == ExitCode.REFUSED
     assert "already runs" in ran.err
     assert "transport shm" in ran.err
+    assert "k3ctl pod down" in ran.err
+
+
+def test_another_placement_for_a_running_pod_is_a_swap_away(
+    k3ctl: K3ctl, home: Path, pod_file: Path
+) -> None:
+    """The map in force is named, not the one that the pod was started with."""
+    k3ctl("pod", "up", str(pod_file))
+    described = load_pod(str(pod_file))
+
+    def refused(*flags: str) -> tuple[str, str]:
+        ran = k3ctl("pod", "up", str(pod_file), *flags, "--json")
+        assert ran.code == ExitCode.REFUSED
+        return ran.error["message"], ran.error["hint"]
+
+    message, hint = refused("--placement", "all-spark")
+    assert message.endswith(f"with placement {described.placement}")
+    assert hint.endswith("k3ctl placement swap all-spark")
+    placed = plan(range(1, 13), 64, described.slots, load_policy("all-spark"))
+    with StateStore.open_as_writer(home, holder="test") as store:
+        store.record_pod(described.name, described.digest, msgspec.to_builtins(described))
+        store.record_placement_map(2, placed.digest, "/maps/mine.json", placed.to_json())
+    message, hint = refused("--placement", "all-spark")
+    assert f"with placement mine.json, swapped in for {described.placement}" in message
+    assert hint.endswith("k3ctl placement swap all-spark")
+    with StateStore.open_as_writer(home, holder="test") as store:
+        store.record_placement_map(3, placed.digest, "all-spark", placed.to_json())
+    assert "serves by all-spark already" in refused("--placement", "all-spark")[1]
+    message, hint = refused("--placement", "all-spark", "--transport", "tcp")
+    assert "transport shm" in message
+    assert "k3ctl pod down" in hint
 
 
 def test_flags_reach_the_daemons(k3ctl: K3ctl, home: Path, pod_file: Path) -> None:
