@@ -87,7 +87,7 @@ class Seconds(Real):
 
 def _set_home(context: click.Context, _: click.Parameter, value: str | None) -> None:
     if value is not None:
-        context.obj.home_flag = value
+        context.obj.home_flag = context.obj.output.home_flag = value
 
 
 def _set_quiet(context: click.Context, _: click.Parameter, value: bool) -> None:

@@ -64,7 +64,8 @@ class Output:
     """Where one command's words and data go. No dataclass: their module takes long to import.
 
     `request` is the one that is carried out, where the command has an id (k3ctl.cli.mutation);
-    `told` is schema and content of the document, in whatever form they were shown.
+    `told` is schema and content of the document, in whatever form they were shown. `home_flag` is
+    the home that the command was told: commands named to a person are told it too.
     """
 
     def __init__(self, form: Form = "text", *, quiet: bool = False) -> None:
@@ -72,6 +73,7 @@ class Output:
         self.quiet = quiet
         self.request: Mapping[str, Any] | None = None
         self.told: tuple[str, Mapping[str, Any]] | None = None
+        self.home_flag: str | None = None
 
     @property
     def text_wanted(self) -> bool:
@@ -112,19 +114,29 @@ class Output:
     def note(self, words: str) -> None:
         """Words for a person, on stderr, unless -q."""
         if not self.quiet:
-            write_words(words)
+            write_words(self._at_home(words))
 
     def error(self, error: K3Error) -> None:
         """An error: a sentence, or as JSON when the caller asked for JSON."""
+        hint = self._at_home(error.hint) if error.hint else error.hint
         if self.text_wanted:
             write_words(f"k3ctl: {error.message}")
-            if error.hint:
-                write_words(f"  {error.hint}")
+            if hint:
+                write_words(f"  {hint}")
             return
-        write_words(_json(error.document()))
+        write_words(_json({**error.document(), "hint": hint}))
 
     def state(self, state: str) -> str:
         return state_shown(state)
+
+    def _at_home(self, words: str) -> str:
+        """The words with commands that run as they are printed, of the home that was told."""
+        if not self.home_flag or "k3ctl " not in words:
+            return words
+        from k3ctl.client.next_command import at_home
+        from k3d.store.paths import resolve_home
+
+        return at_home(words, resolve_home(self.home_flag))
 
 
 def state_shown(state: str) -> str:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from k3ctl.client.next_command import at_home
+from tests.ctl.conftest import K3ctl
 from tests.manual.command_lines import commands_of, complaint
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -97,3 +98,37 @@ def test_a_command_about_another_home_says_so(tmp_path: Path, monkeypatch) -> No
     assert at_home(line, other) == (
         f"k3ctl --home '{other}' pod down && k3ctl --home '{other}' pod up; cd /opt/k3ctl x"
     )
+
+
+@pytest.mark.parametrize("line", ["see: k3ctl chat --help", "k3ctl help topics", "k3ctl and k3d"])
+def test_what_is_about_no_home_names_none(tmp_path: Path, line: str) -> None:
+    assert at_home(line, tmp_path / "other") == line
+
+
+def test_a_command_that_names_its_home_keeps_it(tmp_path: Path) -> None:
+    once = at_home("start the pod: k3ctl pod up; see: k3ctl chat --help", tmp_path / "other")
+    assert once == f"start the pod: k3ctl --home {tmp_path}/other pod up; see: k3ctl chat --help"
+    assert at_home(once, tmp_path / "third") == once
+
+
+def test_a_home_of_the_configuration_is_found(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.delenv("K3_HOME", raising=False)
+    (tmp_path / "k3ctl.toml").write_text(f'home = "{tmp_path}"\n')
+    monkeypatch.setenv("K3_CONFIG", str(tmp_path / "k3ctl.toml"))
+    assert at_home("k3ctl pod up", tmp_path) == "k3ctl pod up"
+    (tmp_path / "k3ctl.toml").write_text("home =")
+    assert "--home" in at_home("k3ctl pod up", tmp_path)
+
+
+@pytest.mark.parametrize("verb", [["status"], ["health"], ["chat", "hi"], ["lanes"]])
+def test_hints_are_about_the_home_that_was_told(k3ctl: K3ctl, home: Path, verb: list[str]) -> None:
+    other = home.parent / "other home"
+    (other / "run").mkdir(parents=True)
+    for told in (["--home", str(other), *verb], [*verb, "--home", str(other)]):
+        assert f"k3ctl --home '{other}' pod up" in k3ctl(*told).err
+    assert ": k3ctl pod up" in k3ctl("--home", str(home), *verb).err
+
+
+def test_a_hint_in_json_is_about_the_home_that_was_told(k3ctl: K3ctl, home: Path) -> None:
+    ran = k3ctl("chat", "hi", "--json", "--home", str(home / "other"))
+    assert ran.error["hint"] == f"start the pod: k3ctl --home {home}/other pod up"
