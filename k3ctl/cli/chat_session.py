@@ -5,18 +5,21 @@ from __future__ import annotations
 import contextlib
 import re
 import readline
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from k3ctl.cli.answer_text import AnswerText, stats_line
 from k3ctl.cli.output import Output, paint
+from k3ctl.cli.screen_size import screen_size
 from k3ctl.client.conversation import Answer, ask
 from k3ctl.client.daemon import Daemon
 from k3d.errors import K3Error
 from k3d.store.paths import run_directory
 
 LONGEST_HISTORY = 1_000
+GREETING = "ctrl-d ends, ctrl-c stops an answer, /new starts afresh, /help lists commands"
 COMMANDS = {
     "/new": "begin a new conversation",
     "/quit": "end, as ctrl-d does",
@@ -36,7 +39,8 @@ def converse(
 ) -> None:
     """Ask, answer and remember until the end of input or /quit. An error ends an answer, not the
     session. A single word after a slash is a command, never a question."""
-    output.note("ctrl-d ends, ctrl-c stops an answer, /new starts afresh, /help lists the commands")
+    for line in textwrap.wrap(GREETING, screen_size()[0]):
+        output.note(line)
     messages = list(opening)
     with _history(run_directory(home) / "chat_history"):
         while True:

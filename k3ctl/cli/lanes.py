@@ -14,7 +14,9 @@ from k3ctl.cli.options import (
     json_option,
     mutation_options,
 )
-from k3ctl.cli.top_tables import LANES
+from k3ctl.cli.output import stdout_is_terminal
+from k3ctl.cli.screen_size import screen_size
+from k3ctl.cli.top_tables import DISPENSABLE, LANES
 from k3d.errors import ExitCode
 
 
@@ -60,4 +62,8 @@ def cancel(invocation: Invocation, lane: str) -> int:
 
 
 def _lines(rows: list[dict[str, Any]]) -> list[str]:
-    return LANES.lines(rows) if rows else ["no request is in the Station"]
+    if not rows:
+        return ["no request is in the Station"]
+    if not stdout_is_terminal():
+        return LANES.lines(rows)
+    return LANES.fitted(rows, screen_size()[0], DISPENSABLE)

@@ -66,6 +66,17 @@ class Columns:
         """Lines of the table, of some columns or of all; see `listing` for the form."""
         return listing(self.some(*(shown or self.names)), rows, **form)
 
+    def fitted(self, rows: Sequence[Any], width: int, dispensable: Sequence[str]) -> list[str]:
+        """Lines for a person on a screen of this width. Where it is too narrow the dispensable
+        columns go, the first named first, until the rest fits or none is left to go."""
+        shown = list(self.names)
+        for name in dispensable:
+            lines = self.lines(rows, shown)
+            if max(map(visible, lines)) <= width:
+                return lines
+            shown = [each for each in shown if each != name]
+        return self.lines(rows, shown)
+
 
 @dataclass(frozen=True)
 class Chosen:

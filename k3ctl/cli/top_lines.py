@@ -8,7 +8,6 @@ from typing import Any
 
 from k3ctl.cli.output import state_shown, unicode_shown
 from k3ctl.cli.table import (
-    Column,
     Columns,
     count,
     counted,
@@ -19,7 +18,6 @@ from k3ctl.cli.table import (
     times,
     visible,
 )
-from k3ctl.cli.table import table as lines_of_table
 from k3ctl.cli.top_tables import DISPENSABLE, LANES, NODES, TIERS, length, rate
 from k3ctl.client.map_name import map_name
 from k3ctl.client.moments import length_of_time, local
@@ -162,19 +160,8 @@ def _foot(document: Document, width: int) -> list[str]:
 def _table(columns: Columns, rows: Sequence[Document], most: int, width: int) -> list[str]:
     shown = rows if len(rows) <= most else sorted(rows, key=_badness)[: max(1, most - 1)]
     left_out = len(rows) - len(shown)
-    chosen = list(columns.columns)
-    for name in ("", *DISPENSABLE):
-        chosen = [column for column in chosen if column.name != name]
-        lines = _lines(chosen, shown)
-        if max(map(visible, lines)) <= width:
-            break
+    lines = columns.fitted(shown, width, DISPENSABLE)
     return [*lines, f"and {left_out} {columns.rows} more"] if left_out else lines
-
-
-def _lines(columns: Sequence[Column], rows: Sequence[Document]) -> list[str]:
-    right = "".join("r" if column.right else "l" for column in columns)
-    cells = [[column.cell(row) for column in columns] for row in rows]
-    return lines_of_table([column.heading for column in columns], cells, right)
 
 
 def _shared(wanted: list[int], room: int) -> list[int]:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import pty
 import select
+import struct
 import subprocess
+import termios
 import time
 from pathlib import Path
 
 import pytest
 
+from k3ctl.cli.chat_session import GREETING
 from k3d.errors import ExitCode
 from tests.ctl.conftest import K3CTL, K3ctl
 from tests.ctl.fake_daemons import FakeDaemon, write_script
@@ -212,6 +216,7 @@ class Terminal:
 def test_a_conversation_on_a_terminal(home: Path, station: FakeDaemon) -> None:
     controller, inner = pty.openpty()
     terminal = Terminal(controller)
+    fcntl.ioctl(inner, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
     with subprocess.Popen(
         [*K3CTL, "chat", "--seed", "1"],
         stdin=inner,
@@ -221,6 +226,7 @@ def test_a_conversation_on_a_terminal(home: Path, station: FakeDaemon) -> None:
     ) as child:
         os.close(inner)
         try:
+            terminal.wait_for("/help lists commands\r\n")
             for question in ("What does ls do?", "And cp?"):
                 terminal.wait_for("> ")
                 terminal.type(f"{question}\n")
@@ -236,6 +242,10 @@ def test_a_conversation_on_a_terminal(home: Path, station: FakeDaemon) -> None:
     assert roles == ["user", "assistant", "user"]
     assert station.requests[1]["seed"] == 1
     assert "What does ls do?" in (home / "run" / "chat_history").read_text()
+
+
+def test_the_greeting_fits_80_columns() -> None:
+    assert len(GREETING) <= 80
 
 
 def test_words_after_a_slash_are_commands(home: Path, station: FakeDaemon) -> None:

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import msgspec
 import pytest
 
+from k3ctl.cli.main import run
 from k3ctl.cli.table import Chosen, Column, Columns, listing, size
 from k3d.errors import ConfigError, ExitCode
 from tests.ctl.command_tree import Words, commands, something_for
 from tests.ctl.conftest import K3ctl
-from tests.ctl.fake_daemons import FakeDaemon
+from tests.ctl.fake_daemons import FakeDaemon, write_script
+from tests.ctl.recorded import frame
+from tests.ctl.terminal import terminal
 
 WITH_COLUMNS = [
     words
@@ -37,6 +43,33 @@ def test_columns_for_a_person_and_for_a_script() -> None:
         "-\tc",
     ]
     assert SHEET.lines(ROWS, ("share",), exact=True)[1:] == ["0.333333333", "          1"]
+
+
+def test_a_narrow_screen_has_fewer_columns() -> None:
+    whole = SHEET.lines(ROWS)
+    assert SHEET.fitted(ROWS, len(whole[1]), ("share",)) == whole
+    assert SHEET.fitted(ROWS, 79, ("share",)) == whole
+    less = SHEET.fitted(ROWS, len(whole[1]) - 1, ("no such", "share", "name"))
+    assert less == SHEET.lines(ROWS, ("name", "size_bytes"))
+    assert SHEET.fitted(ROWS, 1, ("share",)) == less
+
+
+def test_lanes_fit_a_terminal(home: Path, station: FakeDaemon, k3ctl: K3ctl) -> None:
+    lane = msgspec.to_builtins(frame(77_000).lanes[0])
+    lane["id"] = "chatcmpl-0123456789abcdef"
+    answer = {"schema": "k3d.lanes/1", "lanes": [lane]}
+    write_script(home, "station", answers={"/lanes": answer})
+    with terminal() as screen:
+        assert run(["lanes"]) == ExitCode.OK
+    header, row = screen.text.splitlines()
+    assert max(len(header), len(row)) <= 80
+    assert header.split()[0] == "LANE"
+    assert header.split()[-1] == "ACCEPTED"
+    assert row.split()[0] == lane["id"]
+    # What is read by a program is not cut.
+    piped = k3ctl("lanes").out.splitlines()[0].split()
+    assert set(header.split()) < set(piped)
+    assert {"SOURCE", "REUSED"} <= set(piped)
 
 
 def test_columns_of_two_tables_are_not_mixed() -> None:
