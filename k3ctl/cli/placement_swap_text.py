@@ -29,7 +29,7 @@ def progress_line(swap: Document) -> str:
 def plan_lines(made: Document) -> list[str]:
     """What a swap does, in full."""
     if not made["copies"]:
-        return [f"to {map_name(made['name'])}: nothing moves", *_recut(made)]
+        return [f"to {map_name(made['name'])}: nothing moves", *_recut(made), *_waits(made)]
     time, rate = made["seconds"], size(made["rate_bytes_s"])
     waves = made["waves"]
     copies = counted(made["copies"], "copy", "copies")
@@ -39,7 +39,7 @@ def plan_lines(made: Document) -> list[str]:
         f"{waves[-1]['epoch']}; at least {seconds(time['value'])} at {rate}/s "
         f"({time['provenance']})"
     )
-    lines += _recut(made)
+    lines += _recut(made) + _waits(made)
     if made["parked"]:
         lines += wrapped(f"{count(made['parked'])} of the copies only make room for others")
     tiers = [
@@ -78,6 +78,15 @@ def _recut(made: Document) -> list[str]:
         f"{', '.join(sparks)} hold a slice of every expert on the sparks from then on, "
         f"1/{len(sparks)} each; they are filled after the turn, and passes wait for that"
     )
+
+
+def _waits(made: Document) -> list[str]:
+    """That a spark is missing which the swap needs."""
+    sparks = made.get("waits_for")
+    if not sparks:
+        return []
+    are, them = ("is", "it") if len(sparks) == 1 else ("are", "them")
+    return wrapped(f"{' and '.join(sparks)} {are} not ready: the swap waits for {them}")
 
 
 def ended_lines(swap: Document) -> list[str]:

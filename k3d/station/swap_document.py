@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import asdict
 from time import monotonic
 from typing import Any
@@ -18,8 +19,15 @@ KEPT_OUT = "planned_digest"
 """Of an intent's plan: what only the reconciler needs."""
 
 
-def plan_document(station: Station, made: SwapPlan, name: str, rate_bytes_s: int) -> dict[str, Any]:
-    """What would be done, in full. Counts and bytes are exact; the time is modelled."""
+def plan_document(
+    station: Station,
+    made: SwapPlan,
+    name: str,
+    rate_bytes_s: int,
+    recut: Sequence[str] | None = None,
+) -> dict[str, Any]:
+    """What would be done, in full. Counts and bytes are exact; the time is modelled. `recut` are
+    the sparks that hold slices from then on, where those are cut anew."""
     cost = plan_traffic(station, made)
     return {
         "schema": "k3d.placement-plan/1",
@@ -38,7 +46,19 @@ def plan_document(station: Station, made: SwapPlan, name: str, rate_bytes_s: int
         "tiers": _tiers(station, made, cost),
         "nodes": [{"name": node, "size_bytes": size} for node, size in cost.node_bytes.items()],
         "waves": [_wave(wave) for wave in made.waves],
+        "waits_for": waited_for(station, made, recut),
     }
+
+
+def waited_for(station: Station, made: SwapPlan, recut: Sequence[str] | None) -> list[str]:
+    """Sparks that are not ready and without which the swap would not come into force."""
+    membership = station.membership
+    if recut is not None:
+        needed = [link for link in membership.links if link.node in recut]
+    else:
+        to_sparks = any(wave.placed.counts.get(SPARK_TIER, 0) for wave in made.waves)
+        needed = list(membership.serving) if to_sparks else []
+    return [link.node for link in needed if not link.ready]
 
 
 def plan_traffic(station: Station, made: SwapPlan) -> Traffic:

@@ -98,12 +98,12 @@ def _change(
         return _again(reconciler, body, known, rate)
     name, wanted, extra = find_goal()
     made = reconciler.plan(wanted, body.if_token, extra.get("sparks"))
-    document = plan_document(reconciler.station, made, name, rate)
+    cut = extra.get("sparks")
+    document = plan_document(reconciler.station, made, name, rate, cut)
     intent = None
     if not body.dry_run and (made.moves or "sparks" in extra):
         figures = {"size_bytes": document["size_bytes"], "parked": made.parked, **extra}
         intent = reconciler.begin(made, name, figures, rate, request_id=body.request_id)
-    cut = extra.get("sparks")
     return {**document, "intent": intent.id if intent else None, "recut": cut}
 
 

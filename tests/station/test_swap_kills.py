@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
+from k3ctl.cli.main import run
 from k3d.store.home import read_run_file
 from tests.station.conftest import RunningPod
 from tests.station.swapping import (
@@ -64,6 +65,28 @@ def test_a_spark_killed_in_the_middle_pauses_the_swap_until_it_is_back(start_pod
     assert pod.ids(prompt_ids=PROMPT, max_tokens=40) == wanted
     node = pod.status()["nodes"][1]
     assert node["slots_used"] == pod.status()["nodes"][2]["slots_used"] == 128
+
+
+def test_a_dry_run_names_the_spark_that_the_swap_would_wait_for(
+    start_pod: Start, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pod = start_pod(2)
+    swap(pod, "all-spark")
+    dry = ["placement", "swap", "layer-balanced", "--dry-run", "--home", str(pod.home)]
+    assert ask(pod, "swap", placement="layer-balanced", dry_run=True)["waits_for"] == []
+    assert run(dry) == 0
+    assert "waits for" not in capsys.readouterr().out
+    pod.kill("spark-2", signal.SIGKILL)
+    pod.processes["spark-2"].wait()
+    lost = ["spark-2"]
+    pod.wait(
+        "the loss",
+        lambda: ask(pod, "swap", placement="layer-balanced", dry_run=True)["waits_for"] == lost,
+    )
+    assert run(dry) == 0
+    assert "spark-2 is not ready: the swap waits for it\n" in capsys.readouterr().out
+    unneeded = ask(pod, "swap", placement="all-grace", dry_run=True)
+    assert (len(unneeded["waves"]), unneeded["waits_for"]) == (1, []), "nothing is left on sparks"
 
 
 def test_a_station_killed_in_the_middle_goes_on_when_it_is_back(start_pod: Start) -> None:
