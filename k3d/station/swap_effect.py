@@ -10,15 +10,19 @@ from k3d.store.swaps import SwapEffect
 
 AFTER_HOPS = 512
 AFTER_S = 10.0
+"""From the first hop after the swap on: a pod that nobody asks has no hops to measure."""
 LOOK_S = 0.2
 
 
 class EffectMeter:
     """Made when a swap begins. Hops of at most `most_rows` rows count: those of decoding lanes."""
 
-    def __init__(self, hops: HopLog, most_rows: int) -> None:
+    def __init__(
+        self, hops: HopLog, most_rows: int, clock: Callable[[], float] = monotonic
+    ) -> None:
         self._hops = hops
         self._most_rows = most_rows
+        self._clock = clock
         self._begun = self._counts()
         self._ended = self._begun
         self._before = self._effects("before", [count - RING for count in self._begun])
@@ -29,11 +33,15 @@ class EffectMeter:
         return [*self._before, *self._effects("during", self._begun)]
 
     def wait_for_more(self, elsewhere: Callable[[float], bool]) -> None:
-        """Wait for hops after the swap, until `elsewhere(seconds)` says that it is enough."""
-        until_s = monotonic() + AFTER_S
-        while monotonic() < until_s:
+        """Wait for hops after the swap, until they are many or AFTER_S old, or until
+        `elsewhere(seconds)` says that it is enough."""
+        first_s = None
+        while not elsewhere(LOOK_S):
             newer = [now - then for now, then in zip(self._counts(), self._ended, strict=True)]
-            if max(newer) >= AFTER_HOPS or elsewhere(LOOK_S):
+            if max(newer) and first_s is None:
+                first_s = self._clock()
+            aged = first_s is not None and self._clock() - first_s >= AFTER_S
+            if aged or max(newer) >= AFTER_HOPS:
                 return
 
     def after(self) -> list[SwapEffect]:
