@@ -109,12 +109,18 @@ class Crowd:
         assert event.reason == ("stop" if stopped else "length")
 
 
+MOST_REQUESTS = 1200
+"""Nine pages are short now and then: a crowd goes on until they were."""
+
+
 @pytest.mark.parametrize("pages", [5, 9, 200])
 def test_a_crowd_is_answered_one_by_one(pages: int, seed: int) -> None:
     crowd = Crowd(seed, pages=pages)
-    crowd.run(60)
-    counts = crowd.engine.counts()
-    assert crowd.finished + crowd.cancelled == 60
+    asked, counts = 0, crowd.engine.counts()
+    while asked == 0 or (pages <= 9 and not counts.preempted and asked < MOST_REQUESTS):
+        crowd.run(60)
+        asked, counts = asked + 60, crowd.engine.counts()
+    assert crowd.finished + crowd.cancelled == asked
     assert counts.cache is not None
     assert counts.free_pages + counts.cache.pages == counts.pages
     assert (counts.running, counts.waiting, counts.failed) == (0, 0, 0)

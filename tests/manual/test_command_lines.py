@@ -59,11 +59,11 @@ NAMED = {
     "k3ctl pod up --placement contiguous": (
         "k3ctl pod down && k3ctl pod up --placement contiguous && k3ctl pod down"
     ),
-    "k3ctl trace record live.trace": (
-        "k3ctl trace record live.trace --tokens 32 --seconds 60 &" + TRAFFIC[1:]
+    "k3ctl trace record live.k3trace": (
+        "k3ctl trace record live.k3trace --tokens 32 --seconds 60 &" + TRAFFIC[1:]
     ),
     "k3ctl placement measure": "k3ctl placement measure embedded-1 --rounds 1 --tokens 16",
-    "k3ctl placement simulate": "k3ctl placement simulate contiguous --trace live.trace",
+    "k3ctl placement simulate": "k3ctl placement simulate contiguous --trace live.k3trace",
     "k3ctl placement swap": "k3ctl placement swap contiguous --dry-run",
     "k3d logits": "k3d logits banks/k3-mini --ids ids.json --out logits.npy",
     "k3d generate": "k3d generate banks/k3-mini --ids ids.json --max-tokens 4",
