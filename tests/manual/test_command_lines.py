@@ -31,10 +31,14 @@ RUN_HERE = [
 # machine, or stand for whatever the reader has.
 TRAFFIC = '; while kill -0 $! 2>/dev/null; do k3ctl chat --max-tokens 32 "What is tar?"; done'
 INSTEAD = {
+    # Until the pod has recorded something, and is a minute old.
+    "k3ctl replay --at 03:12": "until k3ctl replay --at now --once; do :; done",
+    "k3ctl replay --at 1m --until now --jsonl": (
+        "until k3ctl replay --at 1m --until now --jsonl; do :; done"
+    ),
     "make pod": "make -n -C $REPOSITORY pod",
     "git clone <this repository> k3pod && cd k3pod": "test -e $REPOSITORY/Makefile",
     ". .venv/bin/activate": ". $(dirname $(command -v k3ctl))/activate && k3ctl --version",
-    "k3ctl replay --at 03:12": "k3ctl replay --at now --once",
     "k3ctl check": "k3ctl check --no-pods --greedy --prompts 1 --tokens 2",
     "k3ctl placement measure": "k3ctl placement measure --rounds 1 --tokens 16",
     "k3ctl bench decode": "k3ctl bench decode --prompts 1 --rounds 1 --tokens 8",
