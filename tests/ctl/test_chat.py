@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import os
@@ -11,6 +12,7 @@ import struct
 import subprocess
 import termios
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -213,12 +215,13 @@ class Terminal:
         os.write(self.descriptor, text.encode())
 
 
-def test_a_conversation_on_a_terminal(home: Path, station: FakeDaemon) -> None:
+@contextlib.contextmanager
+def conversation(*arguments: str) -> Iterator[Terminal]:
+    """`k3ctl chat` on a terminal of 80 columns; it has ended well by the end of the block."""
     controller, inner = pty.openpty()
-    terminal = Terminal(controller)
     fcntl.ioctl(inner, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
     with subprocess.Popen(
-        [*K3CTL, "chat", "--seed", "1"],
+        [*K3CTL, "chat", *arguments],
         stdin=inner,
         stdout=inner,
         stderr=inner,
@@ -226,18 +229,23 @@ def test_a_conversation_on_a_terminal(home: Path, station: FakeDaemon) -> None:
     ) as child:
         os.close(inner)
         try:
-            terminal.wait_for("/help lists commands\r\n")
-            for question in ("What does ls do?", "And cp?"):
-                terminal.wait_for("> ")
-                terminal.type(f"{question}\n")
-                terminal.wait_for("lists é.")
-            terminal.wait_for("> ")
-            terminal.type("\x04")
+            yield Terminal(controller)
             child.wait(timeout=20)
         finally:
             child.kill()
     os.close(controller)
     assert child.returncode == 0
+
+
+def test_a_conversation_on_a_terminal(home: Path, station: FakeDaemon) -> None:
+    with conversation("--seed", "1") as terminal:
+        terminal.wait_for("/help lists commands\r\n")
+        for question in ("What does ls do?", "And cp?"):
+            terminal.wait_for("> ")
+            terminal.type(f"{question}\n")
+            terminal.wait_for("lists é.")
+        terminal.wait_for("> ")
+        terminal.type("\x04")
     roles = [message["role"] for message in station.requests[1]["messages"]]
     assert roles == ["user", "assistant", "user"]
     assert station.requests[1]["seed"] == 1
@@ -248,34 +256,19 @@ def test_the_greeting_fits_80_columns() -> None:
     assert len(GREETING) <= 80
 
 
-def test_words_after_a_slash_are_commands(home: Path, station: FakeDaemon) -> None:
-    controller, inner = pty.openpty()
-    terminal = Terminal(controller)
-    with subprocess.Popen(
-        [*K3CTL, "chat"],
-        stdin=inner,
-        stdout=inner,
-        stderr=inner,
-        env={**os.environ, "TERM": "dumb"},
-    ) as child:
-        os.close(inner)
-        try:
-            for typed, told in (
-                ("What does ls do?", "lists é."),
-                ("/help", "/quit  end, as ctrl-d does"),
-                ("/nwe", "there is no command /nwe; /help lists them"),
-                ("/new", "a new conversation begins"),
-                ("/etc/passwd is what?", "lists é."),
-            ):
-                terminal.wait_for("> ")
-                terminal.type(f"{typed}\n")
-                terminal.wait_for(told)
+def test_words_after_a_slash_are_commands(station: FakeDaemon) -> None:
+    with conversation() as terminal:
+        for typed, told in (
+            ("What does ls do?", "lists é."),
+            ("/help", "/quit  end, as ctrl-d does"),
+            ("/nwe", "there is no command /nwe; /help lists them"),
+            ("/new", "a new conversation begins"),
+            ("/etc/passwd is what?", "lists é."),
+        ):
             terminal.wait_for("> ")
-            terminal.type("/quit\n")
-            child.wait(timeout=20)
-        finally:
-            child.kill()
-    os.close(controller)
-    assert child.returncode == 0
+            terminal.type(f"{typed}\n")
+            terminal.wait_for(told)
+        terminal.wait_for("> ")
+        terminal.type("/quit\n")
     asked = [[each["content"] for each in one["messages"]] for one in station.requests]
     assert asked == [["What does ls do?"], ["/etc/passwd is what?"]]
