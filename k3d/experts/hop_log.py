@@ -51,6 +51,16 @@ class HopLog:
         self._experts = [0] * len(tiers)
         self._sum_ns = [0] * len(tiers)
         self._compute_ns = [0] * len(tiers)
+        self._turned = tuple(self._hops)
+
+    def turn(self) -> None:
+        """Another map is in force from now on."""
+        self._turned = tuple(self._hops)
+
+    @property
+    def turned(self) -> tuple[int, ...]:
+        """Hops of each tier before the map in force was."""
+        return self._turned
 
     def note(self, tier: int, elapsed_ns: int, compute_ns: int, rows: int, experts: int) -> None:
         """Count one hop of `rows` rows that asked `tier` for `experts` experts."""

@@ -175,6 +175,7 @@ class ExpertTiers:
         if int(placed.min()) < 0 or int(placed.max()) >= len(self._tiers):
             raise ConfigError("the placement map leaves experts without a tier")
         self._table = table
+        self.log.turn()
 
     def start(self, layer: int, ids: Tensor, weights: Tensor, x: Tensor) -> None:
         if self.routing is not None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from time import monotonic
 
-from k3d.experts.hop_log import RING, HopLog
+from k3d.experts.hop_log import HopLog
 from k3d.store.swaps import SwapEffect
 
 AFTER_HOPS = 512
@@ -25,7 +25,7 @@ class EffectMeter:
         self._clock = clock
         self._begun = self._counts()
         self._ended = self._begun
-        self._before = self._effects("before", [count - RING for count in self._begun])
+        self._before = self._effects("before", hops.turned)  # of the map that the swap leaves
 
     def until_now(self) -> list[SwapEffect]:
         """Before and during the swap, which ends now."""
@@ -50,10 +50,10 @@ class EffectMeter:
     def _counts(self) -> list[int]:
         return [self._hops.count(tier) for tier in range(len(self._hops.tiers))]
 
-    def _effects(self, moment: str, since: list[int]) -> list[SwapEffect]:
+    def _effects(self, moment: str, since: Sequence[int]) -> list[SwapEffect]:
         found = []
         for tier, name in enumerate(self._hops.tiers):
-            window = self._hops.window(tier, max(0, since[tier]), self._most_rows)
+            window = self._hops.window(tier, since[tier], self._most_rows)
             found.append(
                 SwapEffect(name, moment, window.hops, window.p50_us, window.p99_us, "measured")
             )

@@ -1,4 +1,4 @@
-"""What hops took after a swap: measured once there are some, however late they come."""
+"""What hops took before a swap and after it: of one map each, however late they come."""
 
 from __future__ import annotations
 
@@ -69,3 +69,13 @@ def test_another_swap_ends_the_wait() -> None:
     hops = HopLog(("hbm", "spark"))
     waited_s, count, p50_us = after(hops, lambda now_s: now_s >= 30.0)
     assert (round(waited_s), count, p50_us) == (30, 0, None)
+
+
+def test_before_is_of_the_map_that_the_swap_leaves() -> None:
+    hops = HopLog(("hbm", "spark"))
+    for took_ns in (HOP_NS, HOP_NS):
+        hops.note(0, took_ns, 0, 1, 4)
+    hops.turn()
+    hops.note(0, 3 * HOP_NS, 0, 1, 4)
+    before = [each for each in EffectMeter(hops, 1).until_now() if each.moment == "before"]
+    assert [(each.hops, each.p50_us) for each in before] == [(1, 3 * HOP_NS / 1000), (0, None)]
